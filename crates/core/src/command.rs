@@ -1,0 +1,149 @@
+//! Commands: what people, hosts and the clock ask of the engine.
+
+use std::collections::BTreeMap;
+
+use crate::failure::Failure;
+use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
+use crate::money::Usd;
+use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::report::{Question, Usage};
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// From a person: deliver this plan onto `target`, which stands at `base`.
+    OpenMission {
+        request: RequestId,
+        goal: String,
+        target: String,
+        base: Commit,
+        plan: Plan,
+        policy: Box<Policy>,
+        by: Actor,
+    },
+    PauseMission {
+        mission: MissionId,
+        reason: String,
+        by: Actor,
+    },
+    ResumeMission {
+        mission: MissionId,
+        by: Actor,
+    },
+    CancelMission {
+        mission: MissionId,
+        reason: String,
+        by: Actor,
+    },
+    AnswerCheckpoint {
+        task: TaskId,
+        resume_id: String,
+        input: String,
+        by: Actor,
+    },
+    /// Pinned to the commit that the person saw.
+    ApproveDelivery {
+        mission: MissionId,
+        commit: Commit,
+        by: Actor,
+    },
+    ConfigureTeam {
+        seats: BTreeMap<Role, u32>,
+        workers_max: u32,
+    },
+
+    /// From a host: it has just started, so nothing of what it ran before is alive.
+    HostStarted,
+    /// From a host: these attempts are alive.
+    Heartbeat {
+        fences: Vec<Fence>,
+    },
+    FinishAttempt {
+        fence: Fence,
+        outcome: AttemptOutcome,
+        spent: Spending,
+    },
+    FinishBranch {
+        fence: Fence,
+        tip: Commit,
+    },
+    FinishChecks {
+        fence: Fence,
+        results: Vec<CheckResult>,
+    },
+    FinishCandidate {
+        fence: Fence,
+        outcome: CandidateOutcome,
+    },
+    FinishAdvance {
+        fence: Fence,
+        outcome: AdvanceOutcome,
+    },
+    FinishDelivery {
+        fence: Fence,
+        outcome: DeliveryOutcome,
+    },
+    /// From a host: it could not perform a step (git failed, the disk is full, …). The work
+    /// itself is not to blame.
+    FailStep {
+        fence: Fence,
+        failure: Failure,
+    },
+
+    /// From the clock: the earliest moment that was waited for has come.
+    Tick,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    /// The agent says that it is done. `change` is what was really in the tree.
+    Done {
+        change: Option<Commit>,
+        touched: Vec<String>,
+    },
+    Asked {
+        question: Question,
+        change: Option<Commit>,
+    },
+    Failed(Failure),
+}
+
+/// What an attempt cost, as far as it did not pass the gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Spending {
+    pub usd: Usd,
+    pub usage: Vec<Usage>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct CheckResult {
+    pub name: String,
+    pub passed: bool,
+    /// The end of its output.
+    pub output: String,
+    pub duration_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CandidateOutcome {
+    Built(Commit),
+    Conflict { paths: Vec<String> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdvanceOutcome {
+    Advanced,
+    /// Somebody else moved the branch.
+    Moved {
+        actual: Commit,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeliveryOutcome {
+    Delivered,
+    /// The target cannot take it as it stands; a person has to look.
+    Refused {
+        reason: String,
+    },
+}

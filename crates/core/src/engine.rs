@@ -1,0 +1,169 @@
+//! The engine: inputs in; append, start, stop and reply out. Synchronous and deterministic.
+//!
+//! The conductor and the simulator drive this same type. One turn:
+//!
+//! 1. `handle` decides on the inputs that arrived together and folds the result. Nothing of it
+//!    may be shown or acted upon yet.
+//! 2. The driver makes the batch's records durable.
+//! 3. `committed` hands out the replies and what to start and stop.
+//!
+//! If step 2 fails, the engine has run ahead of the journal: drop it and recover from the journal.
+
+use std::collections::BTreeSet;
+
+use crate::command::Command;
+use crate::effect::Effect;
+use crate::event::{Event, Record};
+use crate::ids::{Fence, MissionId, Seq};
+use crate::refusal::Refusal;
+use crate::state::State;
+use crate::time::Timestamp;
+
+/// The rules that the engine plays by. There is one sound set; the simulator plants bugs here to
+/// prove that it would find them.
+pub trait Rules {
+    fn decide(
+        &self,
+        state: &State,
+        command: &Command,
+        now: Timestamp,
+    ) -> Result<Vec<Event>, Refusal> {
+        state.decide(command, now)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SoundRules;
+
+impl Rules for SoundRules {}
+
+#[derive(Debug)]
+pub struct Engine<R = SoundRules> {
+    rules: R,
+    state: State,
+    head: Seq,
+    /// What the driver was told to start and not yet to stop.
+    started: BTreeSet<Fence>,
+}
+
+/// What was decided in one turn. Nothing of it holds before its records are durable.
+#[derive(Debug)]
+#[must_use]
+pub struct Batch<T> {
+    pub records: Vec<Record>,
+    replies: Vec<(T, Result<Accepted, Refusal>)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The head of the journal when the command was carried out.
+    pub seq: Seq,
+    /// The mission that the command opened.
+    pub opened: Option<MissionId>,
+}
+
+/// What the driver has to do after a commit.
+#[derive(Debug)]
+#[must_use]
+pub struct Actions<T> {
+    pub replies: Vec<(T, Result<Accepted, Refusal>)>,
+    pub start: Vec<(Fence, Effect)>,
+    pub stop: Vec<Fence>,
+}
+
+impl Engine {
+    /// An engine that continues where the journal ends.
+    #[must_use]
+    pub fn recover(history: impl IntoIterator<Item = Record>) -> Engine {
+        Engine::with_rules(SoundRules, history)
+    }
+}
+
+impl<R: Rules> Engine<R> {
+    pub fn with_rules(rules: R, history: impl IntoIterator<Item = Record>) -> Engine<R> {
+        let (mut state, mut head) = (State::default(), Seq::default());
+        for record in history {
+            state.apply(&record.event);
+            head = record.seq;
+        }
+        state.mark_all_effects_changed();
+        Engine { rules, state, head, started: BTreeSet::new() }
+    }
+
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    #[must_use]
+    pub fn head(&self) -> Seq {
+        self.head
+    }
+
+    /// Decides on everything that arrived together. `T` is the driver's ticket for the answer.
+    pub fn handle<T>(&mut self, inputs: Vec<(T, Command)>, now: Timestamp) -> Batch<T> {
+        let mut batch = Batch { records: Vec::new(), replies: Vec::new() };
+        self.pass_time(now, &mut batch.records);
+        for (ticket, command) in inputs {
+            let reply = match self.rules.decide(&self.state, &command, now) {
+                Ok(events) => {
+                    let opened = events.iter().find_map(|event| match event {
+                        Event::MissionOpened { mission, .. } => Some(*mission),
+                        _ => None,
+                    });
+                    self.record(events, now, &mut batch.records);
+                    Ok(Accepted { seq: self.head, opened })
+                }
+                Err(refusal) => Err(refusal),
+            };
+            batch.replies.push((ticket, reply));
+        }
+        self.set_in_motion(now, &mut batch.records);
+        batch
+    }
+
+    /// The batch is durable: now it may be acted upon.
+    pub fn committed<T>(&mut self, batch: Batch<T>) -> Actions<T> {
+        let changed: BTreeSet<Fence> = self.state.take_changed_effects().into_iter().collect();
+        let mut actions = Actions { replies: batch.replies, start: Vec::new(), stop: Vec::new() };
+        for fence in changed {
+            match self.state.due().get(fence) {
+                Some(effect) if self.started.insert(fence) => {
+                    actions.start.push((fence, effect.clone()));
+                }
+                Some(_) => {}
+                None if self.started.remove(&fence) => actions.stop.push(fence),
+                None => {}
+            }
+        }
+        actions
+    }
+
+    fn pass_time(&mut self, now: Timestamp, records: &mut Vec<Record>) {
+        while self.state.wake_at().is_some_and(|at| at <= now) {
+            match self.rules.decide(&self.state, &Command::Tick, now) {
+                Ok(events) if !events.is_empty() => self.record(events, now, records),
+                // A timer that changes nothing would be asked about for ever.
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    fn set_in_motion(&mut self, now: Timestamp, records: &mut Vec<Record>) {
+        loop {
+            let events = self.state.next(now);
+            if events.is_empty() {
+                return;
+            }
+            self.record(events, now, records);
+        }
+    }
+
+    fn record(&mut self, events: Vec<Event>, now: Timestamp, records: &mut Vec<Record>) {
+        for event in events {
+            self.state.apply(&event);
+            self.head = Seq(self.head.0 + 1);
+            records.push(Record { seq: self.head, at: now, event });
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Events: what happened. The journal is a sequence of these, and state is their fold.
+//!
+//! This is the one serialised type of the engine. Fields are only ever added, with a default, so
+//! that every journal ever written replays (`tests/journals/`).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::CheckResult;
+use crate::failure::Failure;
+use crate::flow::Phase;
+use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, Seq, TaskId};
+use crate::money::Usd;
+use crate::plan::PlannedTask;
+use crate::policy::Policy;
+use crate::report::{Question, Usage};
+use crate::time::Timestamp;
+
+/// An event with its place and time in the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub seq: Seq,
+    pub at: Timestamp,
+    pub event: Event,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    MissionOpened {
+        mission: MissionId,
+        request: RequestId,
+        goal: String,
+        target: String,
+        base: Commit,
+        branch: String,
+        policy: Box<Policy>,
+        by: Actor,
+        at: Timestamp,
+    },
+    PlanAccepted {
+        mission: MissionId,
+        first_task: TaskId,
+        tasks: Vec<PlannedTask>,
+    },
+    MissionPaused {
+        mission: MissionId,
+        reason: PauseReason,
+        by: Actor,
+    },
+    MissionResumed {
+        mission: MissionId,
+        by: Actor,
+    },
+    MissionCancelled {
+        mission: MissionId,
+        reason: String,
+        by: Actor,
+        at: Timestamp,
+    },
+    TeamChanged {
+        seats: BTreeMap<Role, u32>,
+        workers_max: u32,
+    },
+
+    /// An agent may work on the task until `expires_at`, longer while its host reports.
+    LeaseGranted {
+        task: TaskId,
+        fence: Fence,
+        agent: AgentId,
+        phase: Phase,
+        base: Commit,
+        reserved: Usd,
+        granted_at: Timestamp,
+        expires_at: Timestamp,
+        deadline: Timestamp,
+    },
+    LeaseRenewed {
+        fence: Fence,
+        expires_at: Timestamp,
+    },
+    CostCharged {
+        task: TaskId,
+        fence: Fence,
+        usd: Usd,
+        usage: Vec<Usage>,
+    },
+    /// The agent is done and left this change; nobody has checked it yet.
+    AttemptFinished {
+        task: TaskId,
+        fence: Fence,
+        change: Commit,
+        touched: Vec<String>,
+    },
+    AttemptFailed {
+        task: TaskId,
+        fence: Fence,
+        failure: Failure,
+    },
+    /// The attempt ended without its fault; nothing is counted against the task.
+    AttemptInterrupted {
+        task: TaskId,
+        fence: Fence,
+        cause: Interruption,
+    },
+    CheckpointRaised {
+        task: TaskId,
+        fence: Fence,
+        question: Question,
+        change: Option<Commit>,
+    },
+    CheckpointAnswered {
+        task: TaskId,
+        resume_id: String,
+        input: String,
+        by: Actor,
+    },
+    /// The checks did not give what the phase or the queue needs.
+    ChangeRejected {
+        task: TaskId,
+        failure: Failure,
+    },
+    RetryScheduled {
+        task: TaskId,
+        at: Timestamp,
+        from: Restart,
+    },
+    BackoffEnded {
+        task: TaskId,
+    },
+    TaskDeadLettered {
+        task: TaskId,
+    },
+    TaskBlocked {
+        task: TaskId,
+        on: TaskId,
+    },
+
+    /// The conductor was told to do this step.
+    StepStarted {
+        mission: MissionId,
+        fence: Fence,
+        step: Step,
+    },
+    /// The step could not be performed; it is due again at `retry_at`, or waits for a person.
+    StepFailed {
+        fence: Fence,
+        failure: Failure,
+        retry_at: Option<Timestamp>,
+    },
+    StepDue {
+        mission: MissionId,
+        step: Step,
+    },
+    /// The step is no longer wanted now (its mission was paused).
+    StepWithdrawn {
+        fence: Fence,
+    },
+    BranchPrepared {
+        mission: MissionId,
+        fence: Fence,
+        tip: Commit,
+    },
+    ChecksFinished {
+        task: TaskId,
+        fence: Fence,
+        commit: Commit,
+        results: Vec<CheckResult>,
+    },
+    PhaseAccepted {
+        task: TaskId,
+        phase: Phase,
+        change: Commit,
+    },
+    CandidateBuilt {
+        task: TaskId,
+        fence: Fence,
+        candidate: Commit,
+    },
+    CandidateRejected {
+        task: TaskId,
+        fence: Fence,
+        failure: Failure,
+    },
+    /// All checks passed on exactly this commit.
+    CandidatePassed {
+        task: TaskId,
+        candidate: Commit,
+    },
+    TaskMerged {
+        task: TaskId,
+        fence: Fence,
+        commit: Commit,
+        at: Timestamp,
+    },
+    /// The mission's branch was not where we left it; the candidate is built anew on its tip.
+    BranchMoved {
+        task: TaskId,
+        fence: Fence,
+        actual: Commit,
+    },
+
+    /// Everything is merged; a person has to approve the delivery of this commit.
+    DeliveryProposed {
+        mission: MissionId,
+        commit: Commit,
+    },
+    DeliveryApproved {
+        mission: MissionId,
+        commit: Commit,
+        by: Actor,
+    },
+    DeliveryRefused {
+        mission: MissionId,
+        fence: Fence,
+        reason: String,
+    },
+    MissionDelivered {
+        mission: MissionId,
+        fence: Fence,
+        commit: Commit,
+        at: Timestamp,
+    },
+}
+
+/// Something for the conductor to do for a mission, other than running an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "step", content = "of", rename_all = "snake_case")]
+pub enum Step {
+    Branch(MissionId),
+    Gate(TaskId),
+    Candidate(TaskId),
+    CandidateChecks(TaskId),
+    Advance(TaskId),
+    Delivery(MissionId),
+}
+
+/// Where a retry begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Restart {
+    /// The same phase again, on what the earlier phases left.
+    Phase,
+    /// The first phase, on the branch as it is now: the change did not fit what others merged.
+    Flow,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interruption {
+    HostRestarted,
+    LeaseExpired,
+    MissionPaused,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum PauseReason {
+    Person {
+        text: String,
+    },
+    /// Another attempt would not fit the mission's cap.
+    Budget {
+        spent: Usd,
+        cap: Usd,
+    },
+    /// An attempt spent more than was reserved for it.
+    Overspent {
+        reserved: Usd,
+        spent: Usd,
+    },
+    /// A step failed again and again.
+    Environment {
+        message: String,
+    },
+}
+
+impl std::fmt::Display for PauseReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PauseReason::Person { text } => f.write_str(text),
+            PauseReason::Budget { spent, cap } => {
+                write!(f, "another attempt would not fit the budget: {spent} of {cap} spent")
+            }
+            PauseReason::Overspent { reserved, spent } => {
+                write!(f, "an attempt spent {spent}, but only {reserved} were reserved for it")
+            }
+            PauseReason::Environment { message } => write!(f, "a step keeps failing: {message}"),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Every bound on what comes from outside, by name.
+
+/// A plan larger than this is a mistake, and a graph that no person could approve.
+pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub const PLAN_TASKS_MAX: usize = 10_000;
+/// Past this many files a task does not fit the context of one agent (PLN-09); a warning.
+pub const TASK_FILES_ADVISED_MAX: usize = 3;
+pub const TASK_FILES_MAX: usize = 200;
+pub const TASK_DEPENDENCIES_MAX: usize = 200;
+/// Long enough for `convoy-us12.task-104`, short enough for a column.
+pub const TASK_NAME_CHARS_MAX: usize = 40;
+pub const TITLE_CHARS_MAX: usize = 200;
+pub const TEXT_CHARS_MAX: usize = 20_000;
+pub const PATH_CHARS_MAX: usize = 1_000;
+pub const GOAL_CHARS_MAX: usize = 10_000;
+
+/// What an agent may write as its report.
+pub const REPORT_BYTES_MAX: usize = 256 * 1024;
+pub const QUESTION_OPTIONS_MAX: usize = 20;
+pub const QUESTION_CHARS_MAX: usize = 2_000;
+pub const ANSWER_CHARS_MAX: usize = 10_000;
+pub const REASON_CHARS_MAX: usize = 1_000;
+
+/// What is kept of a failure's text in the journal: the end of an output is where the error is.
+pub const FAILURE_CHARS_MAX: usize = 2_000;
+/// Paths named one by one in an event; the rest is in git.
+pub const TOUCHED_PATHS_MAX: usize = 1_000;
+
+pub const CHECKS_MAX: usize = 20;
+pub const PATTERNS_MAX: usize = 100;
+pub const SEATS_PER_ROLE_MAX: u32 = 64;
+
+/// The first `max` characters.
+#[must_use]
+pub fn head(text: &str, max: usize) -> &str {
+    match text.char_indices().nth(max) {
+        Some((cut, _)) => &text[..cut],
+        None => text,
+    }
+}
+
+/// The last `max` characters.
+#[must_use]
+pub fn tail(text: &str, max: usize) -> &str {
+    match text.char_indices().rev().nth(max.saturating_sub(1)) {
+        Some((cut, _)) if max > 0 => &text[cut..],
+        Some(_) => "",
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_fall_between_characters() {
+        let text = "aäö€";
+        let cuts: Vec<_> = (0..6).map(|max| (head(text, max), tail(text, max))).collect();
+        let expected = [
+            ("", ""),
+            ("a", "€"),
+            ("aä", "ö€"),
+            ("aäö", "äö€"),
+            ("aäö€", "aäö€"),
+            ("aäö€", "aäö€"),
+        ];
+        assert_eq!(cuts, expected);
+    }
+}

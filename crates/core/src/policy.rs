@@ -1,0 +1,174 @@
+//! The rules of one mission, written into the journal when it opens.
+//!
+//! A mission keeps the rules that it was started with: editing `kapelle.toml` in mid-flight must
+//! not change what an approval meant.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::RetryPolicy;
+use crate::flow::{Expectation, Phase};
+use crate::ids::Role;
+use crate::limits;
+use crate::money::Usd;
+use crate::time::{MINUTE_MS, SECOND_MS};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    pub flow: Vec<Phase>,
+    /// Patterns of the files that count as tests.
+    pub tests: Vec<String>,
+    pub checks: Vec<Check>,
+    /// After this long an attempt is ended, by role; roles not named use the default of RUN-02.
+    pub attempt_timeout_ms: BTreeMap<Role, u64>,
+    /// A host that is silent for this long has lost its leases.
+    pub lease_ttl_ms: u64,
+    pub retry: RetryPolicy,
+    pub budget: Budget,
+    /// Answers that a person gave beforehand, by the question's `resume_id`.
+    pub answers: BTreeMap<String, String>,
+}
+
+/// A command that must pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    pub name: String,
+    /// Run by `sh -c` at the root of a clean checkout.
+    pub command: String,
+    pub timeout_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    pub mission_usd_max: Usd,
+    /// Reserved before an attempt starts; what was not spent goes back when it ends.
+    pub attempt_usd_max: Usd,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { mission_usd_max: Usd::cents(7_500), attempt_usd_max: Usd::cents(200) }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            flow: vec![Phase::Green],
+            tests: Vec::new(),
+            checks: Vec::new(),
+            attempt_timeout_ms: BTreeMap::new(),
+            lease_ttl_ms: 5 * MINUTE_MS,
+            retry: RetryPolicy::default(),
+            budget: Budget::default(),
+            answers: BTreeMap::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(tag = "problem", rename_all = "snake_case")]
+pub enum InvalidPolicy {
+    #[error("the flow has no phases")]
+    NoPhases,
+    #[error("the phase {phase} appears twice in the flow")]
+    PhaseTwice { phase: Phase },
+    #[error("the phase {phase} is not an agent's work; the merge queue does it")]
+    NotWork { phase: Phase },
+    #[error("the phase {phase} must show a failing check, but there are no checks")]
+    NothingToFail { phase: Phase },
+    #[error("{count} checks are more than {max}")]
+    TooManyChecks { count: usize, max: usize },
+    #[error("the check {name} has no command")]
+    EmptyCheck { name: String },
+    #[error("{what} must be at least {min_ms} ms")]
+    TooShort { what: &'static str, min_ms: u64 },
+    #[error("an attempt may reserve {attempt}, more than the whole mission's {mission}")]
+    AttemptOverMission { attempt: Usd, mission: Usd },
+}
+
+impl Policy {
+    pub fn validate(&self) -> Result<(), InvalidPolicy> {
+        self.validate_flow()?;
+        if self.checks.len() > limits::CHECKS_MAX {
+            let (count, max) = (self.checks.len(), limits::CHECKS_MAX);
+            return Err(InvalidPolicy::TooManyChecks { count, max });
+        }
+        if let Some(check) = self.checks.iter().find(|check| check.command.trim().is_empty()) {
+            return Err(InvalidPolicy::EmptyCheck { name: check.name.clone() });
+        }
+        // Shorter leases than this would expire between two heartbeats of a busy host.
+        if self.lease_ttl_ms < SECOND_MS {
+            return Err(InvalidPolicy::TooShort { what: "lease_ttl_ms", min_ms: SECOND_MS });
+        }
+        let (attempt, mission) = (self.budget.attempt_usd_max, self.budget.mission_usd_max);
+        if attempt > mission {
+            return Err(InvalidPolicy::AttemptOverMission { attempt, mission });
+        }
+        Ok(())
+    }
+
+    fn validate_flow(&self) -> Result<(), InvalidPolicy> {
+        if self.flow.is_empty() {
+            return Err(InvalidPolicy::NoPhases);
+        }
+        for (index, &phase) in self.flow.iter().enumerate() {
+            if self.flow[..index].contains(&phase) {
+                return Err(InvalidPolicy::PhaseTwice { phase });
+            }
+            if phase == Phase::Complete {
+                return Err(InvalidPolicy::NotWork { phase });
+            }
+            if phase.expects() == Expectation::SomeCheckFails && self.checks.is_empty() {
+                return Err(InvalidPolicy::NothingToFail { phase });
+            }
+        }
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn attempt_timeout_ms(&self, role: Role) -> u64 {
+        let default = match role {
+            Role::Planner | Role::Researcher => 300 * SECOND_MS,
+            _ => 600 * SECOND_MS,
+        };
+        self.attempt_timeout_ms.get(&role).copied().unwrap_or(default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_cannot_work_are_refused() {
+        let with = |change: fn(&mut Policy)| {
+            let mut policy = Policy::default();
+            change(&mut policy);
+            policy.validate()
+        };
+        assert_eq!(with(|_| {}), Ok(()));
+        assert_eq!(with(|p| p.flow.clear()), Err(InvalidPolicy::NoPhases));
+        let red = Phase::Red;
+        let nothing = Err(InvalidPolicy::NothingToFail { phase: red });
+        assert_eq!(with(|p| p.flow = vec![Phase::Red, Phase::Green]), nothing);
+        let twice = Err(InvalidPolicy::PhaseTwice { phase: Phase::Green });
+        assert_eq!(with(|p| p.flow = vec![Phase::Green, Phase::Green]), twice);
+        let not_work = Err(InvalidPolicy::NotWork { phase: Phase::Complete });
+        assert_eq!(with(|p| p.flow = vec![Phase::Complete]), not_work);
+        assert!(with(|p| p.lease_ttl_ms = 10).is_err());
+        assert!(with(|p| p.budget.attempt_usd_max = Usd::cents(1_000_000)).is_err());
+        let empty = |p: &mut Policy| {
+            p.checks = vec![Check { name: "t".into(), command: " ".into(), timeout_ms: 1 }];
+        };
+        assert_eq!(with(empty), Err(InvalidPolicy::EmptyCheck { name: "t".into() }));
+    }
+
+    #[test]
+    fn planners_have_five_minutes_and_executors_ten() {
+        let policy = Policy::default();
+        assert_eq!(policy.attempt_timeout_ms(Role::Planner), 300_000);
+        assert_eq!(policy.attempt_timeout_ms(Role::Developer), 600_000);
+    }
+}

@@ -1,0 +1,50 @@
+//! Refusals: why a command was not carried out. Nothing has changed when one is returned.
+
+use crate::ids::{Commit, Fence, MissionId, TaskId};
+use crate::limits;
+use crate::mission::MissionStatus;
+use crate::plan::InvalidPlan;
+use crate::policy::InvalidPolicy;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("there is no mission {0}")]
+    UnknownMission(MissionId),
+    #[error("there is no task number {}", .0.0)]
+    UnknownTask(TaskId),
+    /// A repeated request: the mission is already there.
+    #[error("the request was already carried out as {mission}")]
+    MissionExists { mission: MissionId },
+    #[error(transparent)]
+    InvalidPlan(#[from] InvalidPlan),
+    #[error(transparent)]
+    InvalidPolicy(#[from] InvalidPolicy),
+    #[error("{what} is missing")]
+    Missing { what: &'static str },
+    #[error("{what} is longer than {max} characters")]
+    TooLong { what: &'static str, max: usize },
+    #[error("{mission} has ended: it is {status}")]
+    MissionEnded { mission: MissionId, status: MissionStatus },
+    #[error("{mission} is already paused")]
+    AlreadyPaused { mission: MissionId },
+    #[error("{mission} is not paused")]
+    NotPaused { mission: MissionId },
+    #[error("task {task} is not asking anything")]
+    NotAsking { task: String },
+    #[error("task {task} asks {asked:?}, not {answered:?}")]
+    OtherQuestion { task: String, asked: String, answered: String },
+    #[error("{mission} has nothing to approve: it is {status}")]
+    NothingProposed { mission: MissionId, status: MissionStatus },
+    #[error("{mission} proposes {proposed}, not {approved}")]
+    OtherCommit { mission: MissionId, proposed: Commit, approved: Commit },
+    #[error("{count} seats for one role are more than {}", limits::SEATS_PER_ROLE_MAX)]
+    TooManySeats { count: u32 },
+    #[error("a team needs at least one worker")]
+    NoWorkers,
+    /// The message comes from something that is no longer wanted.
+    #[error("fence {presented} is not current")]
+    StaleFence { presented: Fence },
+    /// The message does not belong to what its fence stands for.
+    #[error("fence {presented} does not stand for {expected}")]
+    OtherFence { presented: Fence, expected: &'static str },
+}

@@ -1,0 +1,36 @@
+//! What time alone changes: leases expire, attempts run out of time, waits end.
+
+use super::{State, Timer};
+use crate::event::{Event, Interruption};
+use crate::failure::{Failure, FailureKind};
+use crate::time::Timestamp;
+
+impl State {
+    /// What the earliest moment that has come changes; nothing if none has.
+    pub(super) fn tick(&self, now: Timestamp) -> Vec<Event> {
+        let Some((_, timer)) = self.timers.first().filter(|(at, _)| *at <= now) else {
+            return Vec::new();
+        };
+        match *timer {
+            Timer::Backoff(task) => vec![Event::BackoffEnded { task }],
+            Timer::Step(mission, step) => vec![Event::StepDue { mission, step }],
+            Timer::Lease(fence) => match self.lease(fence) {
+                Some(lease) => vec![Event::AttemptInterrupted {
+                    task: lease.task,
+                    fence,
+                    cause: Interruption::LeaseExpired,
+                }],
+                None => Vec::new(),
+            },
+            Timer::Deadline(fence) => match self.lease(fence) {
+                Some(lease) => {
+                    let seconds = lease.deadline.ms_since(lease.granted_at) / 1_000;
+                    let message = format!("the attempt did not end within {seconds} s");
+                    let failure = Failure::new(FailureKind::Timeout, &message);
+                    self.fail_attempt(lease.task, fence, failure, now)
+                }
+                None => Vec::new(),
+            },
+        }
+    }
+}

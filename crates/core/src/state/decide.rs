@@ -1,0 +1,89 @@
+//! Decisions: one arm a command. Each returns what happened, or why nothing did.
+
+use super::{Lease, Live, State};
+use crate::command::Command;
+use crate::event::{Event, Step};
+use crate::ids::{Fence, MissionId, TaskId};
+use crate::mission::Mission;
+use crate::refusal::Refusal;
+use crate::task::Task;
+use crate::time::Timestamp;
+
+pub(super) type Decision = Result<Vec<Event>, Refusal>;
+
+impl State {
+    /// Decides on a command at the moment `now`, without changing anything.
+    pub fn decide(&self, command: &Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+        match command {
+            Command::OpenMission { request, goal, target, base, plan, policy, by } => {
+                self.open(request, goal, (target, base), (plan, policy), by, now)
+            }
+            Command::PauseMission { mission, reason, by } => self.pause(*mission, reason, by),
+            Command::ResumeMission { mission, by } => self.resume(*mission, by),
+            Command::CancelMission { mission, reason, by } => {
+                self.cancel(*mission, reason, by, now)
+            }
+            Command::AnswerCheckpoint { task, resume_id, input, by } => {
+                self.answer(*task, resume_id, input, by)
+            }
+            Command::ApproveDelivery { mission, commit, by } => self.approve(*mission, commit, by),
+            Command::ConfigureTeam { seats, workers_max } => {
+                self.configure_team(seats, *workers_max)
+            }
+            Command::HostStarted => Ok(self.interrupt_all()),
+            Command::Heartbeat { fences } => Ok(self.renew(fences, now)),
+            Command::FinishAttempt { fence, outcome, spent } => {
+                self.finish_attempt(*fence, outcome, spent, now)
+            }
+            Command::FinishBranch { fence, tip } => self.finish_branch(*fence, tip),
+            Command::FinishChecks { fence, results } => self.finish_checks(*fence, results, now),
+            Command::FinishCandidate { fence, outcome } => {
+                self.finish_candidate(*fence, outcome, now)
+            }
+            Command::FinishAdvance { fence, outcome } => self.finish_advance(*fence, outcome, now),
+            Command::FinishDelivery { fence, outcome } => {
+                self.finish_delivery(*fence, outcome, now)
+            }
+            Command::FailStep { fence, failure } => self.fail_step(*fence, failure, now),
+            Command::Tick => Ok(self.tick(now)),
+        }
+    }
+
+    pub(super) fn mission_or_refuse(&self, id: MissionId) -> Result<&Mission, Refusal> {
+        self.mission(id).ok_or(Refusal::UnknownMission(id))
+    }
+
+    pub(super) fn task_or_refuse(&self, id: TaskId) -> Result<(&Task, &Mission), Refusal> {
+        let task = self.task(id).ok_or(Refusal::UnknownTask(id))?;
+        Ok((task, self.mission_or_refuse(task.mission)?))
+    }
+
+    /// The mission, if it can still change.
+    pub(super) fn open_mission_or_refuse(&self, id: MissionId) -> Result<&Mission, Refusal> {
+        let mission = self.mission_or_refuse(id)?;
+        if mission.has_ended() {
+            return Err(Refusal::MissionEnded { mission: id, status: mission.status() });
+        }
+        Ok(mission)
+    }
+
+    pub(super) fn lease_or_refuse(&self, fence: Fence) -> Result<&Lease, Refusal> {
+        match self.live(fence) {
+            Some(Live::Attempt(lease)) => Ok(lease),
+            Some(Live::Step { .. }) => {
+                Err(Refusal::OtherFence { presented: fence, expected: "an attempt" })
+            }
+            None => Err(Refusal::StaleFence { presented: fence }),
+        }
+    }
+
+    pub(super) fn step_or_refuse(&self, fence: Fence) -> Result<(MissionId, Step), Refusal> {
+        match self.live(fence) {
+            Some(Live::Step { mission, step }) => Ok((*mission, *step)),
+            Some(Live::Attempt(_)) => {
+                Err(Refusal::OtherFence { presented: fence, expected: "a step" })
+            }
+            None => Err(Refusal::StaleFence { presented: fence }),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What people ask for: missions, pauses, answers, approvals, the size of the team.
+
+use std::collections::BTreeMap;
+
+use super::decide::Decision;
+use super::{Live, State};
+use crate::event::{Event, Interruption, PauseReason};
+use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
+use crate::limits;
+use crate::mission::{Mission, MissionStage};
+use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::refusal::Refusal;
+use crate::task::Stage;
+use crate::time::Timestamp;
+
+impl State {
+    pub(super) fn open(
+        &self,
+        request: &RequestId,
+        goal: &str,
+        (target, base): (&str, &Commit),
+        (plan, policy): (&Plan, &Policy),
+        by: &Actor,
+        now: Timestamp,
+    ) -> Decision {
+        if let Some(&mission) = self.requests.get(request) {
+            return Err(Refusal::MissionExists { mission });
+        }
+        said("the goal", goal, limits::GOAL_CHARS_MAX)?;
+        said("the target branch", target, limits::PATH_CHARS_MAX)?;
+        plan.validate()?;
+        policy.validate()?;
+        let mission = MissionId(self.missions.len() as u32 + 1);
+        Ok(vec![
+            Event::MissionOpened {
+                mission,
+                request: request.clone(),
+                goal: goal.to_owned(),
+                target: target.to_owned(),
+                base: base.clone(),
+                branch: format!("kapelle/{mission}"),
+                policy: Box::new(policy.clone()),
+                by: by.clone(),
+                at: now,
+            },
+            Event::PlanAccepted {
+                mission,
+                first_task: TaskId(self.tasks.len() as u32 + 1),
+                tasks: plan.tasks.clone(),
+            },
+        ])
+    }
+
+    pub(super) fn pause(&self, id: MissionId, reason: &str, by: &Actor) -> Decision {
+        let mission = self.open_mission_or_refuse(id)?;
+        if mission.paused.is_some() {
+            return Err(Refusal::AlreadyPaused { mission: id });
+        }
+        said("the reason", reason, limits::REASON_CHARS_MAX)?;
+        let reason = PauseReason::Person { text: reason.to_owned() };
+        Ok(self.pause_for(mission, reason, by.clone(), None))
+    }
+
+    /// Pauses a mission and withdraws what is in flight for it, but for `ended`, which has just
+    /// ended by itself.
+    pub(super) fn pause_for(
+        &self,
+        mission: &Mission,
+        reason: PauseReason,
+        by: Actor,
+        ended: Option<Fence>,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        for &fence in mission.live.iter().filter(|fence| Some(**fence) != ended) {
+            match self.live(fence) {
+                Some(Live::Attempt(lease)) => events.push(Event::AttemptInterrupted {
+                    task: lease.task,
+                    fence,
+                    cause: Interruption::MissionPaused,
+                }),
+                Some(Live::Step { .. }) => events.push(Event::StepWithdrawn { fence }),
+                None => {}
+            }
+        }
+        events.push(Event::MissionPaused { mission: mission.id, reason, by });
+        events
+    }
+
+    pub(super) fn resume(&self, id: MissionId, by: &Actor) -> Decision {
+        let mission = self.open_mission_or_refuse(id)?;
+        if mission.paused.is_none() {
+            return Err(Refusal::NotPaused { mission: id });
+        }
+        Ok(vec![Event::MissionResumed { mission: id, by: by.clone() }])
+    }
+
+    pub(super) fn cancel(
+        &self,
+        id: MissionId,
+        reason: &str,
+        by: &Actor,
+        now: Timestamp,
+    ) -> Decision {
+        self.open_mission_or_refuse(id)?;
+        said("the reason", reason, limits::REASON_CHARS_MAX)?;
+        let (reason, by) = (reason.to_owned(), by.clone());
+        Ok(vec![Event::MissionCancelled { mission: id, reason, by, at: now }])
+    }
+
+    pub(super) fn answer(&self, id: TaskId, resume_id: &str, input: &str, by: &Actor) -> Decision {
+        let (task, mission) = self.task_or_refuse(id)?;
+        self.open_mission_or_refuse(mission.id)?;
+        let Stage::Asking { question } = &task.stage else {
+            return Err(Refusal::NotAsking { task: task.name().to_owned() });
+        };
+        if question.resume_id != resume_id {
+            return Err(Refusal::OtherQuestion {
+                task: task.name().to_owned(),
+                asked: question.resume_id.clone(),
+                answered: resume_id.to_owned(),
+            });
+        }
+        said("the answer", input, limits::ANSWER_CHARS_MAX)?;
+        Ok(vec![Event::CheckpointAnswered {
+            task: id,
+            resume_id: resume_id.to_owned(),
+            input: input.to_owned(),
+            by: by.clone(),
+        }])
+    }
+
+    /// An approval holds for the commit that the person saw, and for no other.
+    pub(super) fn approve(&self, id: MissionId, commit: &Commit, by: &Actor) -> Decision {
+        let mission = self.open_mission_or_refuse(id)?;
+        let MissionStage::Proposed { commit: proposed } = &mission.stage else {
+            return Err(Refusal::NothingProposed { mission: id, status: mission.status() });
+        };
+        if proposed != commit {
+            return Err(Refusal::OtherCommit {
+                mission: id,
+                proposed: proposed.clone(),
+                approved: commit.clone(),
+            });
+        }
+        said("the name of who approves", &by.0, limits::TITLE_CHARS_MAX)?;
+        let (commit, by) = (commit.clone(), by.clone());
+        Ok(vec![Event::DeliveryApproved { mission: id, commit, by }])
+    }
+
+    pub(super) fn configure_team(&self, seats: &BTreeMap<Role, u32>, workers_max: u32) -> Decision {
+        if let Some(&count) = seats.values().find(|count| **count > limits::SEATS_PER_ROLE_MAX) {
+            return Err(Refusal::TooManySeats { count });
+        }
+        if workers_max == 0 {
+            return Err(Refusal::NoWorkers);
+        }
+        if self.team.has_size(seats, workers_max) {
+            return Ok(Vec::new());
+        }
+        Ok(vec![Event::TeamChanged { seats: seats.clone(), workers_max }])
+    }
+}
+
+/// A text that a person must have given, within its limit.
+fn said(what: &'static str, text: &str, max: usize) -> Result<(), Refusal> {
+    if text.trim().is_empty() {
+        return Err(Refusal::Missing { what });
+    }
+    if limits::head(text, max).len() < text.len() {
+        return Err(Refusal::TooLong { what, max });
+    }
+    Ok(())
+}

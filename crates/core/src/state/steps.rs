@@ -1,0 +1,199 @@
+//! Steps: branch, checks, candidate, advance, delivery, and what follows from each.
+
+use super::State;
+use super::decide::Decision;
+use crate::command::{AdvanceOutcome, CandidateOutcome, CheckResult, DeliveryOutcome};
+use crate::event::{Event, PauseReason, Restart, Step};
+use crate::failure::{Failure, FailureKind};
+use crate::flow::Expectation;
+use crate::ids::{Actor, Commit, Fence, TaskId};
+use crate::limits;
+use crate::mission::MissionStage;
+use crate::refusal::Refusal;
+use crate::task::Stage;
+use crate::time::Timestamp;
+
+/// After this many failed steps in a row the trouble is not passing, and a person should look.
+const STEP_FAILURES_MAX: u32 = 5;
+
+impl State {
+    pub(super) fn finish_branch(&self, fence: Fence, tip: &Commit) -> Decision {
+        match self.step_or_refuse(fence)? {
+            (mission, Step::Branch(_)) => {
+                Ok(vec![Event::BranchPrepared { mission, fence, tip: tip.clone() }])
+            }
+            _ => Err(Refusal::OtherFence { presented: fence, expected: "a branch" }),
+        }
+    }
+
+    pub(super) fn finish_checks(
+        &self,
+        fence: Fence,
+        results: &[CheckResult],
+        now: Timestamp,
+    ) -> Decision {
+        let (_, step) = self.step_or_refuse(fence)?;
+        let wrong = Refusal::OtherFence { presented: fence, expected: "checks" };
+        let (Step::Gate(id) | Step::CandidateChecks(id)) = step else { return Err(wrong) };
+        let (task, mission) = self.task_or_refuse(id)?;
+        let commit = match &task.stage {
+            Stage::Gating { change } => change.clone(),
+            Stage::Merging { candidate: Some(candidate), .. } => candidate.clone(),
+            _ => return Err(wrong),
+        };
+        let bounded = |result: &CheckResult| CheckResult {
+            output: limits::tail(&result.output, limits::FAILURE_CHARS_MAX).to_owned(),
+            ..result.clone()
+        };
+        let results: Vec<CheckResult> = results.iter().map(bounded).collect();
+        let expectation = match step {
+            Step::Gate(_) => task.phase(&mission.policy).map(crate::flow::Phase::expects),
+            _ => None,
+        };
+        let verdict = judge(expectation.unwrap_or(Expectation::AllChecksPass), &results);
+        let mut events =
+            vec![Event::ChecksFinished { task: id, fence, commit: commit.clone(), results }];
+        events.extend(match (verdict, step) {
+            (Ok(()), Step::Gate(_)) => match task.phase(&mission.policy) {
+                Some(phase) => vec![Event::PhaseAccepted { task: id, phase, change: commit }],
+                None => Vec::new(),
+            },
+            (Ok(()), _) => vec![Event::CandidatePassed { task: id, candidate: commit }],
+            (Err(failure), step) => {
+                let from = if step == Step::Gate(id) { Restart::Phase } else { Restart::Flow };
+                let kind = failure.kind;
+                let mut events = vec![Event::ChangeRejected { task: id, failure }];
+                events.extend(self.after_failure(id, kind, from, now));
+                events
+            }
+        });
+        Ok(events)
+    }
+
+    pub(super) fn finish_candidate(
+        &self,
+        fence: Fence,
+        outcome: &CandidateOutcome,
+        now: Timestamp,
+    ) -> Decision {
+        let (_, step) = self.step_or_refuse(fence)?;
+        let Step::Candidate(id) = step else {
+            return Err(Refusal::OtherFence { presented: fence, expected: "a candidate" });
+        };
+        let (task, mission) = self.task_or_refuse(id)?;
+        Ok(match outcome {
+            CandidateOutcome::Built(candidate) => {
+                let candidate = candidate.clone();
+                let mut events =
+                    vec![Event::CandidateBuilt { task: id, fence, candidate: candidate.clone() }];
+                // The gate may have checked this very commit already.
+                let seen = task.checked.as_ref() == Some(&candidate);
+                if seen || mission.policy.checks.is_empty() {
+                    events.push(Event::CandidatePassed { task: id, candidate });
+                }
+                events
+            }
+            CandidateOutcome::Conflict { paths } => {
+                let message = format!("it conflicts with what others merged: {}", paths.join(", "));
+                let failure = Failure::new(FailureKind::GitConflict, &message);
+                let mut events = vec![Event::CandidateRejected { task: id, fence, failure }];
+                events.extend(self.after_failure(id, FailureKind::GitConflict, Restart::Flow, now));
+                events
+            }
+        })
+    }
+
+    pub(super) fn finish_advance(
+        &self,
+        fence: Fence,
+        outcome: &AdvanceOutcome,
+        now: Timestamp,
+    ) -> Decision {
+        let (_, step) = self.step_or_refuse(fence)?;
+        let wrong = Refusal::OtherFence { presented: fence, expected: "an advance" };
+        let Step::Advance(id) = step else { return Err(wrong) };
+        let (task, mission) = self.task_or_refuse(id)?;
+        let Stage::Merging { candidate: Some(commit), checked: true } = &task.stage else {
+            return Err(wrong);
+        };
+        Ok(match outcome {
+            AdvanceOutcome::Moved { actual } => {
+                vec![Event::BranchMoved { task: id, fence, actual: actual.clone() }]
+            }
+            AdvanceOutcome::Advanced => {
+                let commit = commit.clone();
+                let merged = Event::TaskMerged { task: id, fence, commit: commit.clone(), at: now };
+                let mut events = vec![merged];
+                if mission.counts.completed + 1 == mission.total() {
+                    events.push(Event::DeliveryProposed { mission: mission.id, commit });
+                }
+                events
+            }
+        })
+    }
+
+    pub(super) fn finish_delivery(
+        &self,
+        fence: Fence,
+        outcome: &DeliveryOutcome,
+        now: Timestamp,
+    ) -> Decision {
+        let wrong = Refusal::OtherFence { presented: fence, expected: "a delivery" };
+        let (id, Step::Delivery(_)) = self.step_or_refuse(fence)? else { return Err(wrong) };
+        let mission = self.mission_or_refuse(id)?;
+        let MissionStage::Approved { commit, .. } = &mission.stage else { return Err(wrong) };
+        Ok(vec![match outcome {
+            DeliveryOutcome::Delivered => {
+                Event::MissionDelivered { mission: id, fence, commit: commit.clone(), at: now }
+            }
+            DeliveryOutcome::Refused { reason } => {
+                let reason = limits::tail(reason, limits::REASON_CHARS_MAX).to_owned();
+                Event::DeliveryRefused { mission: id, fence, reason }
+            }
+        }])
+    }
+
+    pub(super) fn fail_step(&self, fence: Fence, failure: &Failure, now: Timestamp) -> Decision {
+        let (id, step) = self.step_or_refuse(fence)?;
+        let mission = self.mission_or_refuse(id)?;
+        let failures = mission.step_failures + 1;
+        let failure = Failure::new(failure.kind, &failure.message);
+        if failures < STEP_FAILURES_MAX {
+            let kind = FailureKind::AgentError;
+            let wait = mission.policy.retry.delay_ms(kind, subject(step), failures);
+            let retry_at = Some(now.plus_ms(wait.max(1)));
+            return Ok(vec![Event::StepFailed { fence, failure, retry_at }]);
+        }
+        let reason = PauseReason::Environment { message: failure.message.clone() };
+        let mut events = vec![Event::StepFailed { fence, failure, retry_at: None }];
+        events.extend(self.pause_for(mission, reason, Actor::kapelle(), Some(fence)));
+        Ok(events)
+    }
+}
+
+/// A number to spread waits by.
+fn subject(step: Step) -> TaskId {
+    match step {
+        Step::Branch(mission) | Step::Delivery(mission) => TaskId(mission.0),
+        Step::Gate(task)
+        | Step::Candidate(task)
+        | Step::CandidateChecks(task)
+        | Step::Advance(task) => task,
+    }
+}
+
+fn judge(expectation: Expectation, results: &[CheckResult]) -> Result<(), Failure> {
+    let failed: Vec<&CheckResult> = results.iter().filter(|result| !result.passed).collect();
+    let invalid = |message: &str| Err(Failure::new(FailureKind::ValidationFailed, message));
+    match expectation {
+        Expectation::AllChecksPass if failed.is_empty() => Ok(()),
+        Expectation::SomeCheckFails if !failed.is_empty() => Ok(()),
+        Expectation::SomeCheckFails => {
+            invalid("all checks passed, but the new tests have to fail before the work is done")
+        }
+        Expectation::AllChecksPass => {
+            let told = |r: &&CheckResult| format!("check {} failed:\n{}", r.name, r.output.trim());
+            invalid(&failed.iter().map(told).collect::<Vec<_>>().join("\n"))
+        }
+    }
+}

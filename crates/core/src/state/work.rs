@@ -1,0 +1,196 @@
+//! Agents at work: what follows from the end of an attempt.
+//!
+//! An agent's word is intent. "Done" is accepted only with a change, within the files of its
+//! phase, and then the checks decide.
+
+use std::collections::BTreeSet;
+
+use super::decide::Decision;
+use super::{Lease, State};
+use crate::command::{AttemptOutcome, Spending};
+use crate::event::{Event, Interruption, PauseReason, Restart};
+use crate::failure::{Failure, FailureKind};
+use crate::ids::{Actor, Commit, Fence, TaskId};
+use crate::limits;
+use crate::money::Usd;
+use crate::refusal::Refusal;
+use crate::report::Question;
+use crate::task::{Stage, Task};
+use crate::time::Timestamp;
+
+impl State {
+    pub(super) fn finish_attempt(
+        &self,
+        fence: Fence,
+        outcome: &AttemptOutcome,
+        spent: &Spending,
+        now: Timestamp,
+    ) -> Decision {
+        let lease = self.lease_or_refuse(fence)?;
+        let (task, mission) = self.task_or_refuse(lease.task)?;
+        let mut events = Vec::new();
+        if *spent != Spending::default() {
+            let (usd, usage) = (spent.usd, spent.usage.clone());
+            events.push(Event::CostCharged { task: task.id, fence, usd, usage });
+        }
+        events.extend(match outcome {
+            AttemptOutcome::Done { change, touched } => {
+                self.judge_change(lease, fence, change.as_ref(), touched, now)
+            }
+            AttemptOutcome::Asked { question, change } => {
+                self.raise(task, fence, question, change.clone())
+            }
+            AttemptOutcome::Failed(failure) => {
+                self.fail_attempt(task.id, fence, failure.clone(), now)
+            }
+        });
+        if spent.usd > lease.reserved {
+            let reason = PauseReason::Overspent { reserved: lease.reserved, spent: spent.usd };
+            events.extend(self.pause_for(mission, reason, Actor::kapelle(), Some(fence)));
+        }
+        Ok(events)
+    }
+
+    fn judge_change(
+        &self,
+        lease: &Lease,
+        fence: Fence,
+        change: Option<&Commit>,
+        touched: &[String],
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let Ok((task, mission)) = self.task_or_refuse(lease.task) else { return Vec::new() };
+        let Some(phase) = task.phase(&mission.policy) else { return Vec::new() };
+        let invalid = |message: &str| {
+            let failure = Failure::new(FailureKind::ValidationFailed, message);
+            self.fail_attempt(task.id, fence, failure, now)
+        };
+        let Some(change) = change else {
+            return invalid("the agent reported success but changed nothing");
+        };
+        let trespasses = phase.trespasses(touched, &mission.policy.tests);
+        if !trespasses.is_empty() {
+            let paths = trespasses.join(", ");
+            return invalid(&format!("the phase {phase} may not change these files: {paths}"));
+        }
+        let touched = touched.iter().take(limits::TOUCHED_PATHS_MAX).cloned().collect();
+        let change = change.clone();
+        let mut events =
+            vec![Event::AttemptFinished { task: task.id, fence, change: change.clone(), touched }];
+        if mission.policy.checks.is_empty() {
+            events.push(Event::PhaseAccepted { task: task.id, phase, change });
+        }
+        events
+    }
+
+    fn raise(
+        &self,
+        task: &Task,
+        fence: Fence,
+        question: &Question,
+        change: Option<Commit>,
+    ) -> Vec<Event> {
+        let mut events = vec![Event::CheckpointRaised {
+            task: task.id,
+            fence,
+            question: question.clone(),
+            change,
+        }];
+        let answers = self.mission(task.mission).map(|mission| &mission.policy.answers);
+        if let Some(input) = answers.and_then(|answers| answers.get(&question.resume_id)) {
+            events.push(Event::CheckpointAnswered {
+                task: task.id,
+                resume_id: question.resume_id.clone(),
+                input: input.clone(),
+                by: Actor("answered beforehand".into()),
+            });
+        }
+        events
+    }
+
+    pub(super) fn fail_attempt(
+        &self,
+        task: TaskId,
+        fence: Fence,
+        failure: Failure,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let kind = failure.kind;
+        let mut events = vec![Event::AttemptFailed { task, fence, failure }];
+        events.extend(self.after_failure(task, kind, Restart::Phase, now));
+        events
+    }
+
+    /// Try again as the table of failures says, or give up for good.
+    pub(super) fn after_failure(
+        &self,
+        id: TaskId,
+        kind: FailureKind,
+        from: Restart,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let Ok((task, mission)) = self.task_or_refuse(id) else { return Vec::new() };
+        let before = task.failures.get(&kind).copied().unwrap_or(0);
+        if before < kind.retries_max() {
+            let wait = mission.policy.retry.delay_ms(kind, id, before + 1);
+            return vec![Event::RetryScheduled { task: id, at: now.plus_ms(wait), from }];
+        }
+        let mut events = vec![Event::TaskDeadLettered { task: id }];
+        let mut seen = BTreeSet::from([id]);
+        let mut open = task.dependents.clone();
+        while let Some(next) = open.pop() {
+            let Some(dependent) = self.task(next).filter(|_| seen.insert(next)) else { continue };
+            if dependent.stage == Stage::Waiting {
+                events.push(Event::TaskBlocked { task: next, on: id });
+            }
+            open.extend(&dependent.dependents);
+        }
+        events
+    }
+
+    /// After a restart of the host nothing that it ran is alive.
+    pub(super) fn interrupt_all(&self) -> Vec<Event> {
+        let cause = Interruption::HostRestarted;
+        self.leases()
+            .map(|(fence, lease)| Event::AttemptInterrupted { task: lease.task, fence, cause })
+            .collect()
+    }
+
+    /// A heartbeat is worth a record only when the lease is half over.
+    pub(super) fn renew(&self, fences: &[Fence], now: Timestamp) -> Vec<Event> {
+        let renewal = |fence: &Fence| {
+            let lease = self.lease(*fence)?;
+            let ttl = self.mission(lease.mission)?.policy.lease_ttl_ms;
+            let half_over = lease.expires_at.ms_since(now) <= ttl / 2;
+            let expires_at = now.plus_ms(ttl);
+            half_over.then_some(Event::LeaseRenewed { fence: *fence, expires_at })
+        };
+        let distinct: BTreeSet<&Fence> = fences.iter().collect();
+        distinct.into_iter().filter_map(renewal).collect()
+    }
+
+    /// The events that give `task` to an agent, if its mission can pay for it.
+    pub(super) fn grant_lease(
+        &self,
+        id: TaskId,
+        agent: crate::AgentId,
+        now: Timestamp,
+    ) -> Result<Event, Refusal> {
+        let (task, mission) = self.task_or_refuse(id)?;
+        let policy = &mission.policy;
+        let begun = task.unfinished.clone().or_else(|| task.accepted.clone());
+        let base = begun.or_else(|| mission.tip.clone());
+        let phase = task.phase(policy).ok_or(Refusal::UnknownTask(id))?;
+        Ok(Event::LeaseGranted {
+            task: id,
+            fence: self.next_fence(),
+            agent,
+            phase,
+            base: base.ok_or(Refusal::UnknownTask(id))?,
+            reserved: policy.budget.attempt_usd_max.max(Usd::ZERO),
+            granted_at: now,
+            expires_at: now.plus_ms(policy.lease_ttl_ms),
+            deadline: now.plus_ms(policy.attempt_timeout_ms(agent.role)),
+        })
+    }
+}

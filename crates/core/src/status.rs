@@ -1,0 +1,147 @@
+//! The states of a task, and which may follow which.
+//!
+//! This table is the only place that knows; the diagram in the docs is drawn from it, and every
+//! other transition is a bug that the simulator reports.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Pending,
+    InProgress,
+    Testing,
+    ReadyForReview,
+    Completed,
+    Blocked,
+    Failed,
+    Retrying,
+    TimedOut,
+    Paused,
+    Cancelled,
+    RolledBack,
+    DeadLetter,
+}
+
+impl Status {
+    pub const ALL: [Status; 13] = [
+        Status::Pending,
+        Status::InProgress,
+        Status::Testing,
+        Status::ReadyForReview,
+        Status::Completed,
+        Status::Blocked,
+        Status::Failed,
+        Status::Retrying,
+        Status::TimedOut,
+        Status::Paused,
+        Status::Cancelled,
+        Status::RolledBack,
+        Status::DeadLetter,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Pending => "pending",
+            Status::InProgress => "in_progress",
+            Status::Testing => "testing",
+            Status::ReadyForReview => "ready_for_review",
+            Status::Completed => "completed",
+            Status::Blocked => "blocked",
+            Status::Failed => "failed",
+            Status::Retrying => "retrying",
+            Status::TimedOut => "timed_out",
+            Status::Paused => "paused",
+            Status::Cancelled => "cancelled",
+            Status::RolledBack => "rolled_back",
+            Status::DeadLetter => "dead_letter",
+        }
+    }
+
+    /// The states that may come next. Beyond the sources' table (decision record 0005): work that
+    /// is being retried may ask or be paused like any other, and a checked candidate whose target
+    /// moved goes back to testing.
+    #[must_use]
+    pub fn next(self) -> &'static [Status] {
+        use Status::{
+            Blocked, Cancelled, Completed, DeadLetter, Failed, InProgress, Paused, Pending,
+            ReadyForReview, Retrying, RolledBack, Testing, TimedOut,
+        };
+        match self {
+            Pending => &[InProgress, Blocked, Paused, Cancelled],
+            InProgress => &[Testing, Blocked, Failed, TimedOut, Paused, Cancelled],
+            Testing => &[ReadyForReview, Failed, TimedOut, Paused, Cancelled],
+            ReadyForReview => &[Completed, Pending, Testing, Paused, Cancelled],
+            Completed => &[RolledBack],
+            Blocked => &[Pending, Cancelled],
+            Failed => &[Retrying, RolledBack, DeadLetter, Cancelled],
+            Retrying => &[Testing, Blocked, Failed, TimedOut, Paused, Cancelled],
+            TimedOut => &[Retrying, Pending, Failed, DeadLetter],
+            // And back to the state that it left, whichever that was.
+            Paused => &[Pending, InProgress, Testing, ReadyForReview, Retrying, Cancelled],
+            Cancelled => &[],
+            RolledBack => &[Pending, DeadLetter],
+            DeadLetter => &[Pending],
+        }
+    }
+
+    #[must_use]
+    pub fn may_become(self, next: Status) -> bool {
+        self.next().contains(&next)
+    }
+
+    /// Nothing more will happen to it without a person.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(
+            self,
+            Status::Completed | Status::Cancelled | Status::RolledBack | Status::DeadLetter
+        )
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_journal() {
+        for status in Status::ALL {
+            assert_eq!(serde_json::to_string(&status).unwrap(), format!("\"{status}\""));
+        }
+    }
+
+    /// The whole table as a person would check it; anything not listed is refused.
+    #[test]
+    fn the_table_is_the_agreed_one() {
+        let table = "\
+            pending: in_progress blocked paused cancelled\n\
+            in_progress: testing blocked failed timed_out paused cancelled\n\
+            testing: ready_for_review failed timed_out paused cancelled\n\
+            ready_for_review: completed pending testing paused cancelled\n\
+            completed: rolled_back\n\
+            blocked: pending cancelled\n\
+            failed: retrying rolled_back dead_letter cancelled\n\
+            retrying: testing blocked failed timed_out paused cancelled\n\
+            timed_out: retrying pending failed dead_letter\n\
+            paused: pending in_progress testing ready_for_review retrying cancelled\n\
+            cancelled:\n\
+            rolled_back: pending dead_letter\n\
+            dead_letter: pending\n";
+        let written: String = Status::ALL
+            .into_iter()
+            .map(|from| {
+                let to: String = from.next().iter().map(|to| format!(" {to}")).collect();
+                format!("{from}:{to}\n")
+            })
+            .collect();
+        assert_eq!(written, table);
+    }
+}
