@@ -3,6 +3,7 @@
 //! Nothing here can wait, look at a clock, draw a random number or touch the outside world: time
 //! and outside facts arrive in commands, wishes leave as effects.
 
+pub mod activity;
 pub mod command;
 pub mod effect;
 pub mod engine;
@@ -23,6 +24,7 @@ pub mod status;
 pub mod task;
 pub mod team;
 pub mod time;
+pub mod why;
 
 pub use command::Command;
 pub use effect::Effect;
@@ -33,3 +35,4 @@ pub use money::Usd;
 pub use refusal::Refusal;
 pub use state::State;
 pub use time::Timestamp;
+pub use why::why;

@@ -1,0 +1,243 @@
+//! The activity log: one sentence for every event that a person would want to hear of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, Interruption, Restart, Step};
+use crate::ids::{Actor, MissionId, TaskId};
+use crate::limits;
+use crate::state::State;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    pub actor: String,
+    pub text: String,
+    pub level: Level,
+    pub mission: Option<MissionId>,
+    pub task: Option<TaskId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    Info,
+    Warn,
+    Error,
+}
+
+/// The sentence for an event, in the light of a state that has seen it.
+#[must_use]
+pub fn line(state: &State, event: &Event) -> Option<Line> {
+    let told = match event {
+        Event::MissionOpened { mission, goal, target, by, .. } => {
+            Told::info(format!("opened {mission} for {target}: {}", first_line(goal)))
+                .of_mission(*mission)
+                .by(by)
+        }
+        Event::PlanAccepted { mission, tasks, .. } => {
+            Told::info(format!("accepted a plan of {} tasks", tasks.len())).of_mission(*mission)
+        }
+        Event::MissionPaused { mission, reason, by } => {
+            Told::warn(format!("paused {mission}: {reason}")).of_mission(*mission).by(by)
+        }
+        Event::MissionResumed { mission, by } => {
+            Told::info(format!("resumed {mission}")).of_mission(*mission).by(by)
+        }
+        Event::MissionCancelled { mission, reason, by, .. } => {
+            Told::warn(format!("cancelled {mission}: {reason}")).of_mission(*mission).by(by)
+        }
+        Event::TeamChanged { seats, workers_max } => {
+            let seats: Vec<String> = seats.iter().map(|(role, n)| format!("{n} {role}")).collect();
+            Told::info(format!("team: {}; at most {workers_max} at work", seats.join(", ")))
+        }
+        Event::BranchPrepared { mission, tip, .. } => {
+            Told::info(format!("prepared the branch at {}", tip.short())).of_mission(*mission)
+        }
+        Event::DeliveryProposed { mission, commit } => Told::warn(format!(
+            "everything is merged: {} waits for approval (kapelle approve {mission})",
+            commit.short()
+        ))
+        .of_mission(*mission),
+        Event::DeliveryApproved { mission, commit, by } => {
+            Told::info(format!("approved {}", commit.short())).of_mission(*mission).by(by)
+        }
+        Event::DeliveryRefused { mission, reason, .. } => {
+            Told::error(format!("could not deliver: {reason}")).of_mission(*mission)
+        }
+        Event::MissionDelivered { mission, commit, .. } => {
+            let target = state.mission(*mission).map_or("", |m| m.target.as_str());
+            Told::info(format!("delivered {} to {target}", commit.short())).of_mission(*mission)
+        }
+        Event::StepFailed { failure, retry_at, .. } => {
+            let then = if retry_at.is_some() { "trying again" } else { "giving up" };
+            Told::error(format!("a step failed, {then}: {}", last_line(&failure.message)))
+        }
+        Event::StepStarted { mission, step, .. } => return step_line(state, *mission, *step),
+        Event::LeaseRenewed { .. }
+        | Event::StepDue { .. }
+        | Event::StepWithdrawn { .. }
+        | Event::BackoffEnded { .. } => return None,
+        Event::LeaseGranted { .. }
+        | Event::CostCharged { .. }
+        | Event::AttemptFinished { .. }
+        | Event::AttemptFailed { .. }
+        | Event::AttemptInterrupted { .. }
+        | Event::CheckpointRaised { .. }
+        | Event::CheckpointAnswered { .. }
+        | Event::ChangeRejected { .. }
+        | Event::RetryScheduled { .. }
+        | Event::TaskDeadLettered { .. }
+        | Event::TaskBlocked { .. }
+        | Event::ChecksFinished { .. }
+        | Event::PhaseAccepted { .. }
+        | Event::CandidateBuilt { .. }
+        | Event::CandidateRejected { .. }
+        | Event::CandidatePassed { .. }
+        | Event::TaskMerged { .. }
+        | Event::BranchMoved { .. } => return task_line(state, event),
+    };
+    Some(told.line())
+}
+
+/// The arms of `line` about tasks; it names each of them, so none is forgotten.
+fn task_line(state: &State, event: &Event) -> Option<Line> {
+    let (task, told) = match event {
+        Event::LeaseGranted { task, agent, phase, .. } => {
+            let title = state.task(*task).map_or("", |t| t.plan.title.as_str());
+            let text = format!("Executing {title} ({phase})");
+            (task, Told::info(text).by(&Actor(agent.to_string())))
+        }
+        Event::CostCharged { task, usd, .. } => (task, Told::info(format!("spent {usd}"))),
+        Event::AttemptFinished { task, change, touched, .. } => {
+            let text = format!("finished with {} ({} files)", change.short(), touched.len());
+            (task, Told::info(text))
+        }
+        Event::AttemptFailed { task, failure, .. } => {
+            let text =
+                format!("attempt failed ({}): {}", failure.kind, last_line(&failure.message));
+            (task, Told::error(text))
+        }
+        Event::AttemptInterrupted { task, cause, .. } => {
+            let why = match cause {
+                Interruption::HostRestarted => "Kapelle was restarted",
+                Interruption::LeaseExpired => "its lease expired",
+                Interruption::MissionPaused => "the mission was paused",
+            };
+            (task, Told::warn(format!("attempt interrupted: {why}")))
+        }
+        Event::CheckpointRaised { task, question, .. } => {
+            (task, Told::warn(format!("asks: {}", first_line(&question.message))))
+        }
+        Event::CheckpointAnswered { task, input, by, .. } => {
+            (task, Told::info(format!("answered: {}", first_line(input))).by(by))
+        }
+        Event::ChangeRejected { task, failure } => {
+            (task, Told::error(format!("rejected: {}", last_line(&failure.message))))
+        }
+        Event::RetryScheduled { task, from, .. } => {
+            let from = match from {
+                Restart::Phase => "this phase",
+                Restart::Flow => "its first phase, on the branch as it is now",
+            };
+            (task, Told::warn(format!("will try again from {from}")))
+        }
+        Event::TaskDeadLettered { task } => {
+            (task, Told::error("gave up: no retries left".to_owned()))
+        }
+        Event::TaskBlocked { task, on } => {
+            let on = state.task(*on).map_or("?", |t| t.name());
+            (task, Told::error(format!("Dependency {on} failed")))
+        }
+        Event::ChecksFinished { task, commit, results, .. } => {
+            let passed = results.iter().filter(|r| r.passed).count();
+            let text = format!("{passed} of {} checks passed on {}", results.len(), commit.short());
+            (task, Told::info(text))
+        }
+        Event::PhaseAccepted { task, phase, .. } => {
+            (task, Told::info(format!("accepted the phase {phase}")))
+        }
+        Event::CandidateBuilt { task, candidate, .. } => {
+            (task, Told::info(format!("built the candidate {}", candidate.short())))
+        }
+        Event::CandidateRejected { task, failure, .. } => {
+            (task, Told::error(format!("not merged: {}", last_line(&failure.message))))
+        }
+        Event::CandidatePassed { task, candidate } => {
+            (task, Told::info(format!("the candidate {} passed", candidate.short())))
+        }
+        Event::TaskMerged { task, commit, .. } => {
+            (task, Told::info(format!("merged as {}", commit.short())))
+        }
+        Event::BranchMoved { task, actual, .. } => {
+            let text = format!("the branch moved to {}: building anew", actual.short());
+            (task, Told::warn(text))
+        }
+        _ => return None,
+    };
+    Some(told.of_task(state, *task).line())
+}
+
+fn step_line(state: &State, mission: MissionId, step: Step) -> Option<Line> {
+    let (task, text) = match step {
+        Step::Gate(task) => (task, "checking the change"),
+        Step::CandidateChecks(task) => (task, "checking the candidate"),
+        Step::Branch(_) | Step::Candidate(_) | Step::Advance(_) => return None,
+        Step::Delivery(_) => {
+            return Some(Told::info("delivering".to_owned()).of_mission(mission).line());
+        }
+    };
+    Some(Told::info(text.to_owned()).of_task(state, task).line())
+}
+
+struct Told {
+    line: Line,
+}
+
+impl Told {
+    fn new(level: Level, text: String) -> Told {
+        let actor = Actor::kapelle().0;
+        Told { line: Line { actor, text, level, mission: None, task: None } }
+    }
+
+    fn info(text: String) -> Told {
+        Told::new(Level::Info, text)
+    }
+
+    fn warn(text: String) -> Told {
+        Told::new(Level::Warn, text)
+    }
+
+    fn error(text: String) -> Told {
+        Told::new(Level::Error, text)
+    }
+
+    fn by(mut self, actor: &Actor) -> Told {
+        self.line.actor.clone_from(&actor.0);
+        self
+    }
+
+    fn of_mission(mut self, mission: MissionId) -> Told {
+        self.line.mission = Some(mission);
+        self
+    }
+
+    fn of_task(mut self, state: &State, task: TaskId) -> Told {
+        self.line.task = Some(task);
+        self.line.mission = state.task(task).map(|t| t.mission);
+        self
+    }
+
+    fn line(self) -> Line {
+        self.line
+    }
+}
+
+const SENTENCE_CHARS_MAX: usize = 300;
+
+fn first_line(text: &str) -> &str {
+    limits::head(text.trim().lines().next().unwrap_or(""), SENTENCE_CHARS_MAX)
+}
+
+/// The end of an output is where the error is.
+fn last_line(text: &str) -> &str {
+    limits::head(text.trim().lines().last().unwrap_or(""), SENTENCE_CHARS_MAX)
+}

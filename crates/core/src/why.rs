@@ -1,0 +1,49 @@
+//! Why a task is not running or not merged: one sentence, computed from state.
+
+use crate::mission::MissionStage;
+use crate::state::State;
+use crate::task::{Stage, Task};
+
+/// None for a task that is at work or done.
+#[must_use]
+pub fn why(state: &State, task: &Task) -> Option<String> {
+    let mission = state.mission(task.mission)?;
+    if let (MissionStage::Cancelled { reason }, false) = (&mission.stage, task.stage == Stage::Done)
+    {
+        return Some(format!("{} was cancelled: {reason}", mission.id));
+    }
+    let standing = match &task.stage {
+        Stage::Done | Stage::Working { .. } => return None,
+        Stage::Asking { question } => return Some(format!("asks a person: {}", question.message)),
+        Stage::Blocked { on } => {
+            let on = state.task(*on).map_or("?", |t| t.name());
+            return Some(format!("Dependency {on} failed"));
+        }
+        Stage::DeadLetter | Stage::Failed { .. } => {
+            let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
+            return Some(format!("gave up after {} failures: {last}", task.retries()));
+        }
+        Stage::Waiting if mission.tip.is_none() => "waits for the mission's branch".to_owned(),
+        Stage::Waiting => {
+            let open = task.dependencies.iter().filter_map(|id| state.task(*id));
+            let open = open.filter(|dep| dep.stage != Stage::Done);
+            let names: Vec<&str> = open.map(Task::name).collect();
+            format!("waits for {} to be merged", names.join(", "))
+        }
+        Stage::Ready => {
+            let role = task.phase(&mission.policy).map_or("?", |phase| phase.role().name());
+            format!("waits for a free {role}")
+        }
+        Stage::Backoff { .. } => "waits a moment before it is tried again".to_owned(),
+        Stage::Gating { .. } => "its checks are running".to_owned(),
+        Stage::Queued => {
+            let place = mission.merge_queue.iter().position(|id| *id == task.id).unwrap_or(0);
+            format!("is number {} in the merge queue", place + 1)
+        }
+        Stage::Merging { .. } => "is being merged".to_owned(),
+    };
+    Some(match &mission.paused {
+        Some(reason) => format!("{} is paused: {reason}", mission.id),
+        None => standing,
+    })
+}

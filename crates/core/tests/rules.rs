@@ -1,0 +1,502 @@
+//! The rules, one test each: given a history, when a command comes, then these events.
+
+mod fixture;
+
+use fixture::{
+    M1, World, ann, asked, check, checked, commit, done, failed, open, task, test_first,
+};
+use kapelle_core::command::{
+    AdvanceOutcome, AttemptOutcome, CandidateOutcome, DeliveryOutcome, Spending,
+};
+use kapelle_core::event::{Interruption, PauseReason, Restart};
+use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::mission::MissionStatus;
+use kapelle_core::policy::{Budget, Policy};
+use kapelle_core::status::Status;
+use kapelle_core::{Command, Effect, Engine, Event, Fence, Refusal, Usd, why};
+
+fn mission_status(world: &World) -> MissionStatus {
+    world.state().mission(M1).unwrap().status()
+}
+
+fn approve(number: u64) -> Command {
+    Command::ApproveDelivery { mission: M1, commit: commit(number), by: ann() }
+}
+
+#[test]
+fn a_goal_walks_from_plan_to_delivery() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], checked());
+    world.steps();
+    world.succeed("1");
+    world.succeed("2");
+    assert_eq!(mission_status(&world), MissionStatus::AwaitingApproval);
+    let tip = world.state().mission(M1).unwrap().tip.clone().unwrap();
+    world.must(Command::ApproveDelivery { mission: M1, commit: tip, by: ann() });
+    world.steps();
+    assert_eq!(mission_status(&world), MissionStatus::Delivered);
+    assert!(world.state().due().is_empty());
+}
+
+/// Two clicks on one button must not deliver the goal twice.
+#[test]
+fn the_same_request_opens_one_mission() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    let again = world.send(open(vec![task("1", &[])], Policy::default()));
+    assert_eq!(again, Err(Refusal::MissionExists { mission: M1 }));
+}
+
+#[test]
+fn a_mission_without_goal_or_with_a_wrong_plan_is_refused() {
+    let mut world = World::empty();
+    let Command::OpenMission { request, target, base, plan, policy, by, .. } =
+        open(vec![task("1", &[])], Policy::default())
+    else {
+        unreachable!()
+    };
+    let goal = "  ".to_owned();
+    let silent = Command::OpenMission { request, goal, target, base, plan, policy, by };
+    assert_eq!(world.send(silent), Err(Refusal::Missing { what: "the goal" }));
+    let wrong = world.send(open(vec![task("1", &["2"])], Policy::default()));
+    assert!(matches!(wrong, Err(Refusal::InvalidPlan(_))), "{wrong:?}");
+    let flow = Policy { flow: Vec::new(), ..Policy::default() };
+    let wrong = world.send(open(vec![task("1", &[])], flow));
+    assert!(matches!(wrong, Err(Refusal::InvalidPolicy(_))), "{wrong:?}");
+    assert_eq!(world.state().missions().count(), 0);
+}
+
+#[test]
+fn a_dependent_starts_with_the_commit_that_merges_its_dependency() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], Policy::default());
+    world.steps();
+    assert_eq!(world.working(), ["1".to_owned()].into());
+    world.finish("1", done(5, &["a"]));
+    assert!(world.working().is_empty(), "2 started before 1 was merged");
+    let fence = world.fence_of("1");
+    world.must(Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(commit(5)) });
+    let fence = world.fence_of("1");
+    let events = world.must(Command::FinishAdvance { fence, outcome: AdvanceOutcome::Advanced });
+    assert!(
+        matches!(events.as_slice(), [Event::TaskMerged { .. }, Event::LeaseGranted { .. }]),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn the_best_score_goes_first_and_workers_bound_how_many_run() {
+    let mut urgent = task("9", &[]);
+    urgent.priority = kapelle_core::plan::Priority::Critical;
+    let tasks = vec![task("1", &[]), task("2", &[]), task("3", &[]), urgent];
+    let mut world = World::with(tasks, Policy::default());
+    world.steps();
+    assert_eq!(world.working(), ["1".to_owned(), "9".to_owned()].into());
+}
+
+/// An agent that hangs past its lease must not end the attempt that replaced it.
+#[test]
+fn straggler_cannot_finish_its_successor() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.steps();
+    let old = world.fence_of("1");
+    world.wait(5 * 60_000);
+    let new = world.fence_of("1");
+    assert_ne!(old, new);
+    let late =
+        Command::FinishAttempt { fence: old, outcome: done(5, &[]), spent: Spending::default() };
+    assert_eq!(world.send(late), Err(Refusal::StaleFence { presented: old }));
+    assert_eq!(world.fence_of("1"), new);
+}
+
+#[test]
+fn a_result_counts_once() {
+    let mut world = World::with(vec![task("1", &[])], checked());
+    world.steps();
+    let fence = world.fence_of("1");
+    world.finish("1", done(5, &["a"]));
+    let again = Command::FinishAttempt {
+        fence,
+        outcome: failed(FailureKind::AgentError),
+        spent: Spending::default(),
+    };
+    assert_eq!(world.send(again), Err(Refusal::StaleFence { presented: fence }));
+    let unknown = Command::FinishChecks { fence: Fence(999), results: check(true) };
+    assert_eq!(world.send(unknown), Err(Refusal::StaleFence { presented: Fence(999) }));
+    let gate = world.fence_of("1");
+    let other = Command::FinishAdvance { fence: gate, outcome: AdvanceOutcome::Advanced };
+    assert!(matches!(world.send(other), Err(Refusal::OtherFence { .. })));
+    let other =
+        Command::FinishAttempt { fence: gate, outcome: done(6, &[]), spent: Spending::default() };
+    assert!(matches!(world.send(other), Err(Refusal::OtherFence { .. })));
+}
+
+/// A slow but reporting host keeps its lease, and only a lease that is half over costs a record.
+#[test]
+fn heartbeats_keep_a_lease_alive() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.steps();
+    let fence = world.fence_of("1");
+    assert_eq!(world.must(Command::Heartbeat { fences: vec![fence] }), []);
+    world.wait(3 * 60_000);
+    let events = world.must(Command::Heartbeat { fences: vec![fence, fence, Fence(77)] });
+    let expires_at = world.now.plus_ms(5 * 60_000);
+    assert_eq!(events, [Event::LeaseRenewed { fence, expires_at }]);
+    assert_eq!(world.wait(3 * 60_000), []);
+    assert_eq!(world.fence_of("1"), fence);
+}
+
+#[test]
+fn an_attempt_past_its_deadline_is_a_timeout_and_is_tried_again() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.steps();
+    for _ in 0..3 {
+        let fences = world.running.keys().copied().collect();
+        world.wait(200_000);
+        world.must(Command::Heartbeat { fences });
+    }
+    assert_eq!(world.task("1").failures.get(&FailureKind::Timeout), Some(&1));
+    assert_eq!(world.status("1"), Status::Retrying);
+    assert!(world.running.is_empty(), "the timed-out agent must be stopped");
+    world.wait(2_000);
+    assert_eq!(world.working(), ["1".to_owned()].into());
+}
+
+#[test]
+fn failures_are_retried_as_often_as_their_type_allows() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], Policy::default());
+    world.steps();
+    for _ in 0..3 {
+        world.finish("1", failed(FailureKind::AgentError));
+        assert_eq!(world.status("1"), Status::Retrying);
+        world.wait(60_000);
+    }
+    let events = world.finish("1", failed(FailureKind::AgentError));
+    assert!(
+        matches!(
+            events.as_slice(),
+            [
+                Event::AttemptFailed { .. },
+                Event::TaskDeadLettered { .. },
+                Event::TaskBlocked { .. }
+            ]
+        ),
+        "{events:?}"
+    );
+    assert_eq!((world.status("1"), world.status("2")), (Status::DeadLetter, Status::Blocked));
+    assert_eq!(mission_status(&world), MissionStatus::Failed);
+    assert_eq!(why(world.state(), world.task("2")), Some("Dependency 1 failed".into()));
+}
+
+#[test]
+fn a_dead_task_blocks_all_that_need_it_and_nothing_else() {
+    let tasks = vec![task("a", &[]), task("b", &["a"]), task("c", &["b"]), task("d", &[])];
+    let mut world = World::with(tasks, Policy::default());
+    world.steps();
+    world.finish("a", failed(FailureKind::Auth));
+    let states = ["a", "b", "c", "d"].map(|name| world.status(name));
+    use Status::{Blocked, DeadLetter, InProgress};
+    assert_eq!(states, [DeadLetter, Blocked, Blocked, InProgress]);
+    assert_eq!(mission_status(&world), MissionStatus::Running);
+}
+
+/// "Done" without a change is the cheapest lie.
+#[test]
+fn done_without_a_change_is_a_failure() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.steps();
+    world.finish("1", AttemptOutcome::Done { change: None, touched: Vec::new() });
+    assert_eq!(world.task("1").failures.get(&FailureKind::ValidationFailed), Some(&1));
+}
+
+#[test]
+fn red_must_fail_and_green_must_leave_the_tests_alone() {
+    let mut world = World::with(vec![task("1", &[])], test_first());
+    world.steps();
+    world.finish("1", done(5, &["tests/a.sh"]));
+    let fence = world.fence_of("1");
+    let events = world.must(Command::FinishChecks { fence, results: check(true) });
+    assert!(events.iter().any(|e| matches!(e, Event::ChangeRejected { .. })), "{events:?}");
+    world.wait(0);
+    world.finish("1", done(6, &["tests/a.sh"]));
+    let fence = world.fence_of("1");
+    world.must(Command::FinishChecks { fence, results: check(false) });
+    let Some(Effect::RunAttempt { base, phase, .. }) = world.running.values().next() else {
+        panic!("green should run: {:?}", world.running)
+    };
+    assert_eq!((base, phase.name()), (&commit(6), "green"));
+    world.finish("1", done(7, &["src/a.sh", "tests/a.sh"]));
+    let told = &world.task("1").last_failure.as_ref().unwrap().message;
+    assert_eq!(told, "the phase green may not change these files: tests/a.sh");
+}
+
+#[test]
+fn a_rejected_change_is_tried_again_with_what_the_check_said() {
+    let mut world = World::with(vec![task("1", &[])], checked());
+    world.steps();
+    world.finish("1", done(5, &["a"]));
+    let fence = world.fence_of("1");
+    world.must(Command::FinishChecks { fence, results: check(false) });
+    let failure = world.task("1").last_failure.clone().unwrap();
+    assert_eq!(failure, Failure::new(FailureKind::ValidationFailed, "check test failed:\nsaid so"));
+    world.wait(0);
+    assert_eq!(world.working(), ["1".to_owned()].into());
+}
+
+#[test]
+fn a_question_holds_one_task_and_its_answer_reaches_the_next_attempt() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], Policy::default());
+    world.steps();
+    world.finish("1", asked("which"));
+    assert_eq!((world.status("1"), world.status("2")), (Status::Blocked, Status::InProgress));
+    let id = world.task("1").id;
+    let answer = |resume_id: &str, input: &str| Command::AnswerCheckpoint {
+        task: id,
+        resume_id: resume_id.into(),
+        input: input.into(),
+        by: ann(),
+    };
+    assert!(matches!(world.send(answer("other", "a")), Err(Refusal::OtherQuestion { .. })));
+    assert_eq!(world.send(answer("which", "")), Err(Refusal::Missing { what: "the answer" }));
+    world.restart();
+    world.must(answer("which", "a"));
+    let resume = world.task("1").resume.clone().unwrap();
+    assert_eq!((resume.checkpoint_id.as_str(), resume.user_input.as_str()), ("which", "a"));
+    assert!(world.working().contains("1"));
+    assert_eq!(world.send(answer("which", "a")), Err(Refusal::NotAsking { task: "1".into() }));
+}
+
+#[test]
+fn an_answer_given_beforehand_needs_nobody() {
+    let answers = [("which".to_owned(), "b".to_owned())].into();
+    let mut world = World::with(vec![task("1", &[])], Policy { answers, ..Policy::default() });
+    world.steps();
+    world.finish("1", asked("which"));
+    assert_eq!(world.task("1").resume.as_ref().unwrap().user_input, "b");
+    assert!(world.working().contains("1"));
+}
+
+#[test]
+fn a_question_keeps_unfinished_work_for_the_next_attempt() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.steps();
+    let AttemptOutcome::Asked { question, .. } = asked("which") else { unreachable!() };
+    world.finish("1", AttemptOutcome::Asked { question, change: Some(commit(8)) });
+    let task = world.task("1").id;
+    let (resume_id, input) = ("which".into(), "a".into());
+    world.must(Command::AnswerCheckpoint { task, resume_id, input, by: ann() });
+    let Some(Effect::RunAttempt { base, since, .. }) = world.running.values().next() else {
+        panic!("{:?}", world.running)
+    };
+    assert_eq!((base, since), (&commit(8), &commit(1)));
+}
+
+#[test]
+fn a_pause_stops_everything_and_costs_no_retry() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], checked());
+    world.steps();
+    world.finish("1", done(5, &["a"]));
+    let pause = || Command::PauseMission { mission: M1, reason: "lunch".into(), by: ann() };
+    world.must(pause());
+    assert!(world.running.is_empty());
+    assert_eq!((world.status("1"), world.status("2")), (Status::Paused, Status::Paused));
+    assert_eq!(world.send(pause()), Err(Refusal::AlreadyPaused { mission: M1 }));
+    assert_eq!(why(world.state(), world.task("2")), Some("m1 is paused: lunch".into()));
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    assert_eq!(world.running.len(), 2);
+    assert_eq!(world.task("2").retries(), 0);
+    let resume = Command::ResumeMission { mission: M1, by: ann() };
+    assert_eq!(world.send(resume), Err(Refusal::NotPaused { mission: M1 }));
+}
+
+#[test]
+fn a_cancelled_mission_stops_and_stays_cancelled() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], Policy::default());
+    world.steps();
+    let cancel = || Command::CancelMission { mission: M1, reason: "no more".into(), by: ann() };
+    world.must(cancel());
+    assert!(world.running.is_empty());
+    assert_eq!(world.status("1"), Status::Cancelled);
+    let ended = Refusal::MissionEnded { mission: M1, status: MissionStatus::Cancelled };
+    assert_eq!(world.send(cancel()), Err(ended));
+    assert_eq!(world.state().wake_at(), None);
+}
+
+#[test]
+fn an_approval_is_pinned_to_the_proposed_commit() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    assert!(matches!(world.send(approve(1)), Err(Refusal::NothingProposed { .. })));
+    world.steps();
+    world.succeed("1");
+    assert!(matches!(world.send(approve(4)), Err(Refusal::OtherCommit { .. })));
+    assert!(world.running.is_empty(), "nothing is delivered without an approval");
+}
+
+#[test]
+fn a_refused_delivery_needs_a_new_approval() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.steps();
+    world.finish("1", done(5, &["a"]));
+    world.steps();
+    world.must(approve(5));
+    let fence = *world.running.keys().next().unwrap();
+    let outcome = DeliveryOutcome::Refused { reason: "main has moved".into() };
+    world.must(Command::FinishDelivery { fence, outcome });
+    assert_eq!(mission_status(&world), MissionStatus::AwaitingApproval);
+    world.must(approve(5));
+    world.steps();
+    assert_eq!(mission_status(&world), MissionStatus::Delivered);
+}
+
+/// Two changes that pass alone can fail together: the candidate is what must pass.
+#[test]
+fn a_candidate_that_fails_is_not_merged_and_its_task_starts_over() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], checked());
+    world.steps();
+    world.finish("1", done(5, &["a"]));
+    world.steps();
+    world.finish("2", done(6, &["b"]));
+    let gate = world.fence_of("2");
+    world.must(Command::FinishChecks { fence: gate, results: check(true) });
+    let fence = world.fence_of("2");
+    let built = CandidateOutcome::Built(commit(56));
+    world.must(Command::FinishCandidate { fence, outcome: built });
+    let fence = world.fence_of("2");
+    let events = world.must(Command::FinishChecks { fence, results: check(false) });
+    let start_over = events
+        .iter()
+        .any(|event| matches!(event, Event::RetryScheduled { from: Restart::Flow, .. }));
+    assert!(start_over, "{events:?}");
+    assert_eq!(world.state().mission(M1).unwrap().tip, Some(commit(5)));
+}
+
+#[test]
+fn a_conflict_is_tried_once_more_and_then_a_person_is_needed() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.steps();
+    for expected in [Status::Retrying, Status::DeadLetter] {
+        world.finish("1", done(5, &["a"]));
+        let fence = world.fence_of("1");
+        let outcome = CandidateOutcome::Conflict { paths: vec!["a".into()] };
+        world.must(Command::FinishCandidate { fence, outcome });
+        assert_eq!(world.status("1"), expected);
+        world.wait(0);
+    }
+}
+
+#[test]
+fn a_branch_that_somebody_else_moved_gets_a_new_candidate() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.steps();
+    world.finish("1", done(5, &["a"]));
+    let fence = world.fence_of("1");
+    world.must(Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(commit(5)) });
+    let fence = world.fence_of("1");
+    let outcome = AdvanceOutcome::Moved { actual: commit(9) };
+    world.must(Command::FinishAdvance { fence, outcome });
+    let Some(Effect::BuildCandidate { onto, .. }) = world.running.values().next() else {
+        panic!("{:?}", world.running)
+    };
+    assert_eq!(onto, &commit(9));
+}
+
+#[test]
+fn a_step_that_keeps_failing_pauses_the_mission_for_a_person() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    for _ in 0..5 {
+        let fence = *world.running.keys().next().unwrap();
+        let failure = Failure::new(FailureKind::DiskFull, "no space left");
+        world.must(Command::FailStep { fence, failure });
+        world.wait(60_000);
+    }
+    let mission = world.state().mission(M1).unwrap();
+    let reason = PauseReason::Environment { message: "no space left".into() };
+    assert_eq!(mission.paused, Some(reason));
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    world.steps();
+    assert_eq!(world.working(), ["1".to_owned()].into());
+}
+
+fn tight(mission: u64, attempt: u64) -> Policy {
+    let budget =
+        Budget { mission_usd_max: Usd::cents(mission), attempt_usd_max: Usd::cents(attempt) };
+    Policy { budget, ..Policy::default() }
+}
+
+fn spend(world: &mut World, name: &str, cents: u64, outcome: AttemptOutcome) {
+    let fence = world.fence_of(name);
+    let spent = Spending { usd: Usd::cents(cents), usage: Vec::new() };
+    world.must(Command::FinishAttempt { fence, outcome, spent });
+}
+
+/// No dollar is spent that was not reserved.
+#[test]
+fn an_attempt_starts_only_with_its_money_reserved() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], tight(150, 100));
+    world.steps();
+    assert_eq!(world.working(), ["1".to_owned()].into(), "both would pass the cap");
+    spend(&mut world, "1", 40, done(5, &["a"]));
+    assert!(world.working().contains("2"), "what 1 did not spend is free again");
+    spend(&mut world, "2", 60, done(6, &["b"]));
+    world.steps();
+    let mission = world.state().mission(M1).unwrap();
+    assert_eq!((mission.spent, mission.reserved), (Usd::cents(100), Usd::ZERO));
+}
+
+#[test]
+fn a_mission_without_money_for_another_attempt_is_paused() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], tight(150, 100));
+    world.steps();
+    spend(&mut world, "1", 90, done(5, &["a"]));
+    world.steps();
+    let reason = PauseReason::Budget { spent: Usd::cents(90), cap: Usd::cents(150) };
+    assert_eq!(world.state().mission(M1).unwrap().paused, Some(reason));
+}
+
+#[test]
+fn an_agent_that_overspends_pauses_its_mission_at_once() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], tight(300, 100));
+    world.steps();
+    spend(&mut world, "1", 120, done(5, &["a"]));
+    let reason = PauseReason::Overspent { reserved: Usd::cents(100), spent: Usd::cents(120) };
+    assert_eq!(world.state().mission(M1).unwrap().paused, Some(reason));
+    assert!(world.running.is_empty());
+}
+
+/// `kill -9` at any moment: what was in flight is taken up again, and nothing is counted twice.
+#[test]
+fn a_restart_interrupts_attempts_and_repeats_steps() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], checked());
+    world.steps();
+    world.finish("1", done(5, &["a"]));
+    let (gate, attempt) = (world.fence_of("1"), world.fence_of("2"));
+    world.restart();
+    assert_eq!(world.fence_of("1"), gate, "a step is repeated under its own fence");
+    assert_ne!(world.fence_of("2"), attempt, "an attempt gets a new one");
+    let interrupted = world.journal.iter().any(|record| {
+        let task = world.task("2").id;
+        let cause = Interruption::HostRestarted;
+        record.event == Event::AttemptInterrupted { task, fence: attempt, cause }
+    });
+    assert!(interrupted);
+    assert_eq!(world.task("2").retries(), 0);
+}
+
+#[test]
+fn replay_gives_the_same_state() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], test_first());
+    world.steps();
+    world.succeed("1");
+    world.succeed("1");
+    world.finish("2", failed(FailureKind::Network));
+    let replayed = Engine::recover(world.journal.clone());
+    assert_eq!(replayed.state(), world.state());
+    assert_eq!(replayed.head(), world.engine.head());
+}
+
+#[test]
+fn a_team_has_workers_and_a_sane_number_of_seats() {
+    let mut world = World::empty();
+    let seats = |n| [(kapelle_core::Role::Developer, n)].into();
+    let none = Command::ConfigureTeam { seats: seats(1), workers_max: 0 };
+    assert_eq!(world.send(none), Err(Refusal::NoWorkers));
+    let many = Command::ConfigureTeam { seats: seats(65), workers_max: 1 };
+    assert_eq!(world.send(many), Err(Refusal::TooManySeats { count: 65 }));
+}
