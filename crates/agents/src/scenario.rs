@@ -33,6 +33,9 @@ pub struct Scenario {
     /// Answers that a person would give, by the question's `resume_id`.
     #[serde(default)]
     pub answers: BTreeMap<String, String>,
+    /// A pause after every step, so that a person can follow.
+    #[serde(default)]
+    pub pace_ms: u64,
     #[serde(default, rename = "play")]
     pub plays: Vec<Play>,
 }

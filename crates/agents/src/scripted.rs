@@ -55,9 +55,11 @@ pub fn play(
     let input = briefing.resume_data.as_ref().map_or("", |resume| resume.user_input.as_str());
     let mut report = Report { rollback_possible: Some(true), ..Report::default() };
     for step in &play.steps {
-        match act(step, worktree, input, hands, &mut report)? {
-            Some(ended) => return Ok(ended),
-            None => continue,
+        if let Some(ended) = act(step, worktree, input, hands, &mut report)? {
+            return Ok(ended);
+        }
+        if scenario.pace_ms > 0 {
+            hands.wait(Duration::from_millis(scenario.pace_ms));
         }
     }
     Ok(Ended::Reported(report))

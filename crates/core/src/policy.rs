@@ -28,6 +28,18 @@ pub struct Policy {
     pub budget: Budget,
     /// Answers that a person gave beforehand, by the question's `resume_id`.
     pub answers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub sandbox: Sandbox,
+}
+
+/// Whether agents and checks run behind walls. Without is for a person to choose, and the choice
+/// stands in the journal with who made it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sandbox {
+    #[default]
+    Required,
+    Off,
 }
 
 /// A command that must pass.
@@ -63,6 +75,7 @@ impl Default for Policy {
             retry: RetryPolicy::default(),
             budget: Budget::default(),
             answers: BTreeMap::new(),
+            sandbox: Sandbox::Required,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The rules, one test each: given a history, when a command comes, then these events.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod fixture;
 
 use fixture::{
