@@ -1,1 +1,18 @@
-//! Kapelle: workspace.
+//!
+//! Nothing here decides. Whoever calls says what should happen; this crate does exactly that, or
+//! says in a typed error why it could not.
+
+pub mod candidate;
+mod commit;
+pub mod git;
+pub mod process;
+pub mod reaper;
+pub mod repository;
+pub mod sandbox;
+
+pub use candidate::Candidate;
+pub use git::Git;
+pub use process::{Exit, Lease, Running, Spec, spawn};
+pub use reaper::{Reaped, reap};
+pub use repository::{Advance, Repository};
+pub use sandbox::{Confinement, Network, Sandbox, Sandboxing, Walls};
