@@ -1,3 +1,4 @@
+//! Everything that touches a repository or a process: git, worktrees, candidates, sandboxes,
 //!
 //! Nothing here decides. Whoever calls says what should happen; this crate does exactly that, or
 //! says in a typed error why it could not.
@@ -9,6 +10,7 @@ pub mod process;
 pub mod reaper;
 pub mod repository;
 pub mod sandbox;
+pub mod worktree;
 
 pub use candidate::Candidate;
 pub use git::Git;
@@ -16,3 +18,4 @@ pub use process::{Exit, Lease, Running, Spec, spawn};
 pub use reaper::{Reaped, reap};
 pub use repository::{Advance, Repository};
 pub use sandbox::{Confinement, Network, Sandbox, Sandboxing, Walls};
+pub use worktree::{Kept, Worktree};

@@ -5,6 +5,9 @@
 
 mod candidate;
 mod fixture;
+mod git;
 mod process;
 mod reaper;
 mod repository;
+mod sandbox;
+mod worktree;
