@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod candidate;
+mod check;
 mod fixture;
 mod git;
 mod process;
