@@ -24,6 +24,12 @@ pub const HOME: &str = "/home/agent";
 
 const INSTALL_HINT: &str = "install bubblewrap: apt-get install bubblewrap, dnf install bubblewrap or pacman -S bubblewrap";
 
+const VERSION_HINT: &str = "bubblewrap 0.8 or newer is needed";
+
+const KERNEL_HINT: &str = "allow unprivileged user namespaces: see the kernel settings \
+    kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns and \
+    user.max_user_namespaces";
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{path} cannot be opened to the sandbox: {reason}")]
@@ -80,10 +86,14 @@ pub enum Confinement {
 }
 
 impl Confinement {
-    pub fn confine(&self, spec: Spec, walls: &Walls) -> Result<Spec, Error> {
+    /// The process as it is to be started. Without walls, only their environment is left.
+    pub fn confine(&self, mut spec: Spec, walls: &Walls) -> Result<Spec, Error> {
         match self {
             Confinement::Sandboxed(sandbox) => sandbox.wrap(spec, walls),
-            Confinement::Unsandboxed => Ok(spec),
+            Confinement::Unsandboxed => {
+                spec.env.extend(walls.env.clone());
+                Ok(spec)
+            }
         }
     }
 }
@@ -104,12 +114,9 @@ impl Sandbox {
             Ok(output) if output.status.success() => Sandboxing::Usable(Sandbox { program }),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                Sandboxing::Unusable {
-                    reason: format!("{} does not work here: {said}", program.display()),
-                    hint: "allow unprivileged user namespaces (kernel.unprivileged_userns_clone, \
-                           kernel.apparmor_restrict_unprivileged_userns, user.max_user_namespaces)"
-                        .into(),
-                }
+                let hint = if said.contains("Unknown option") { VERSION_HINT } else { KERNEL_HINT };
+                let reason = format!("{} does not work here: {said}", program.display());
+                Sandboxing::Unusable { reason, hint: hint.into() }
             }
             Err(error) => unusable(format!("{} cannot be run: {error}", program.display())),
         }

@@ -90,9 +90,19 @@ pub struct Worktree {
 
 impl Worktree {
     /// A clean tree of files at `base`. What a crashed run left at `dir` is kept first, under
-    /// `leftover/<name of dir>`.
+    /// `leftover/<name of dir>-<time>`.
+    ///
+    /// If the caller gives up waiting, the tree is still completed, while others wait for their
+    /// turn: a git that works on a tree which nobody waits for would surprise the next caller.
     pub async fn prepare(repo: &Repository, dir: &Path, base: &Commit) -> Result<Worktree> {
-        let dir = settled(dir)?;
+        let (repo, dir, base) = (repo.clone(), settled(dir)?, base.clone());
+        match tokio::spawn(async move { Worktree::make(&repo, dir, &base).await }).await {
+            Ok(made) => made,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    async fn make(repo: &Repository, dir: PathBuf, base: &Commit) -> Result<Worktree> {
         let _one_at_a_time = repo.worktree_lock().lock().await;
         let mut recovered = None;
         if dir.symlink_metadata().is_ok() {

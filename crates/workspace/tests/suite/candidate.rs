@@ -8,7 +8,7 @@ fn diverged(fixture: &Fixture, main: &str, side: &str) -> [kapelle_core::Commit;
     let start = fixture.head();
     let main = fixture.commit(main, "main\n");
     fixture.git(&["checkout", "--quiet", "--detach", start.as_str()]);
-    let side = fixture.commit(side, "side\n");
+    let side = fixture.commit_at(side, "side\n", "@1500000000 +0200");
     fixture.git(&["checkout", "--quiet", "main"]);
     [main, side]
 }
@@ -33,14 +33,13 @@ async fn a_candidate_is_reproducible_and_holds_both_sides() {
     let [main, side] = diverged(&fixture, "a", "b");
     let repo = fixture.open().await;
     let built = build(&repo, &main, &side, "merge", &[("Task", "3-1")]).await.unwrap();
-    // Another second on the clock, so that a date of today would show.
-    let now = std::time::SystemTime::now();
-    while now.elapsed().unwrap().as_millis() < 1_001 {
-        tokio::task::yield_now().await;
-    }
     let again = build(&repo, &main, &side, "merge", &[("Task", "3-1")]).await.unwrap();
     assert_eq!(built, again);
     let Candidate::Built(commit) = built else { panic!("{built:?}") };
+    // No clock in it: its dates are those of the change.
+    let dates = |of: &str| fixture.git(&["show", "-s", "--format=%ct", of]);
+    let authored = fixture.git(&["show", "-s", "--format=%at", commit.as_str()]);
+    assert_eq!([dates(commit.as_str()), authored], [dates(side.as_str()), dates(side.as_str())]);
     let parents = fixture.git(&["show", "-s", "--format=%P|%B", commit.as_str()]);
     assert_eq!(parents, format!("{main} {side}|merge\n\nTask: 3-1"));
     assert_eq!(repo.changed_paths(&main, &commit).await.unwrap(), ["b"]);

@@ -17,10 +17,14 @@ pub struct Fixture {
 impl Fixture {
     /// A repository with one commit on `main`. Not in `/tmp`, which a sandbox hides anyway.
     pub fn new() -> Fixture {
+        Fixture::with("--object-format=sha1")
+    }
+
+    pub fn with(option: &str) -> Fixture {
         let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let fixture = Fixture { dir };
         fs::create_dir(fixture.path("repo")).unwrap();
-        fixture.git(&["init", "--quiet", "--initial-branch=main"]);
+        fixture.git(&["init", "--quiet", "--initial-branch=main", option]);
         fixture.commit("readme", "one\n");
         fixture
     }
@@ -35,9 +39,15 @@ impl Fixture {
 
     /// Writes a file of the repository and commits it.
     pub fn commit(&self, file: &str, text: &str) -> Commit {
+        self.commit_at(file, text, "@1600000000 +0000")
+    }
+
+    pub fn commit_at(&self, file: &str, text: &str, date: &str) -> Commit {
         write(&self.path("repo").join(file), text);
         self.git(&["add", "--all"]);
-        self.git(&["commit", "--quiet", "--message", file]);
+        let dated = [("GIT_AUTHOR_DATE", date), ("GIT_COMMITTER_DATE", date)];
+        let args = ["commit", "--quiet", "--message", file];
+        git_with(&self.path("repo"), &dated, &args);
         self.head()
     }
 
@@ -74,6 +84,10 @@ pub fn path_only() -> BTreeMap<String, OsString> {
 }
 
 pub fn git_in(dir: &Path, args: &[&str]) -> String {
+    git_with(dir, &[], args)
+}
+
+fn git_with(dir: &Path, env: &[(&str, &str)], args: &[&str]) -> String {
     let output = Command::new("git")
         .args(args)
         .current_dir(dir)
@@ -84,6 +98,7 @@ pub fn git_in(dir: &Path, args: &[&str]) -> String {
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_NAME"), "Person")))
         .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "p@example.org")))
+        .envs(env.iter().copied())
         .output()
         .unwrap();
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));

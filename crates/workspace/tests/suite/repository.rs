@@ -42,6 +42,20 @@ async fn a_repository_is_found_from_below_and_described() {
     assert!(matches!(wrong, Err(Error::BranchName { .. })), "{wrong:?}");
 }
 
+/// People have worktrees of their own; HEAD is theirs, the git directory is shared.
+#[tokio::test]
+async fn a_linked_worktree_is_opened_with_its_own_head() {
+    let fixture = Fixture::new();
+    let linked = fixture.path("linked");
+    fixture.git(&["worktree", "add", "--quiet", "-b", "side", linked.to_str().unwrap()]);
+    let main = fixture.commit("later", "");
+    let repo = Repository::open(&linked).await.unwrap();
+    assert_eq!(repo.head_branch().await.unwrap().as_deref(), Some("side"));
+    assert_ne!(repo.resolve("HEAD").await.unwrap(), main);
+    assert_eq!(repo.git_dir(), fixture.path("repo/.git").canonicalize().unwrap());
+    assert_eq!(repo.checked_out("side").await.unwrap(), Some(linked.canonicalize().unwrap()));
+}
+
 /// Landing is compare-and-swap: whoever comes second must hear of it, and change nothing.
 #[tokio::test]
 async fn a_branch_only_moves_from_where_it_is_believed_to_be() {

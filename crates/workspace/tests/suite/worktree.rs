@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use kapelle_workspace::Worktree;
-use kapelle_workspace::worktree::Error;
+use kapelle_workspace::worktree::{Error, KEPT_BYTES_MAX};
 
 use crate::fixture::{Fixture, git_in, write};
 
@@ -125,6 +125,31 @@ async fn everything_is_kept_before_a_tree_is_removed() {
     assert_eq!(changed, ["locked/file", "secret.env"]);
     assert_eq!(fixture.git(&["worktree", "list", "--porcelain"]).matches("worktree ").count(), 1);
     assert_eq!(fs::read_dir(fixture.path("repo/.git/kapelle")).unwrap().count(), 0);
+}
+
+/// Build output may be huge and can be built again; work is never given up because of it.
+#[tokio::test]
+async fn too_much_is_kept_without_what_is_ignored_or_not_removed() {
+    let fixture = Fixture::new();
+    let base = fixture.commit(".gitignore", "target/\n");
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    let huge = |name: &str| {
+        write(&worktree.dir().join(name), "");
+        let file = fs::File::options().write(true).open(worktree.dir().join(name)).unwrap();
+        file.set_len(KEPT_BYTES_MAX + 1).unwrap();
+    };
+    huge("target/built");
+    write(&worktree.dir().join("work"), "");
+    let kept = worktree.keep("huge").await.unwrap();
+    assert!(kept.left_ignored_out());
+    let changed = repo.changed_paths(&base, kept.commit().unwrap()).await.unwrap();
+    assert_eq!(changed, ["work"]);
+
+    huge("not-ignored");
+    let refused = worktree.keep("huge").await;
+    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
+    assert!(worktree.dir().join("work").exists());
 }
 
 /// A name that is used twice must not cost the work that was kept first.
