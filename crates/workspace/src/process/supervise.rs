@@ -19,7 +19,7 @@ use super::{Exit, GRACE};
 
 /// After the end of the leader, the output closes as soon as the killed rest of its group is
 /// gone. Only a descendant that left the group can keep it open; it is not waited for.
-const DRAIN_MAX: Duration = Duration::from_millis(500);
+const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 const CHUNK_BYTES: usize = 64 << 10;
 
