@@ -1,1 +1,24 @@
-//! Kapelle: workspace.
+//! Everything that touches a repository or a process: git, worktrees, candidates, sandboxes,
+//! supervised processes, checks, and the reaper.
+//!
+//! Nothing here decides. Whoever calls says what should happen; this crate does exactly that, or
+//! says in a typed error why it could not.
+
+pub mod candidate;
+pub mod check;
+mod commit;
+pub mod git;
+pub mod process;
+pub mod reaper;
+pub mod repository;
+pub mod sandbox;
+pub mod worktree;
+
+pub use candidate::Candidate;
+pub use check::{Check, CheckRun};
+pub use git::Git;
+pub use process::{Exit, Lease, Running, Spec, spawn};
+pub use reaper::{Reaped, reap};
+pub use repository::{Advance, Repository};
+pub use sandbox::{Confinement, Network, Sandbox, Sandboxing, Walls};
+pub use worktree::{Kept, Worktree};

@@ -1,0 +1,266 @@
+//! The one way in which Kapelle calls git.
+//!
+//! Every call has an emptied environment, a closed stdin, bounded output, a time limit and a
+//! checked exit status, and waits for a lock that another git process holds.
+//!
+//! Invariant: no call runs code that a repository names. Hooks, pagers, editors, file-system
+//! monitors, signing and every transport are switched off on the command line, and the drivers
+//! that the repository's own configuration defines are overridden (see [`drivers`]). What
+//! remains is the user's own: `include.path` is followed, and a driver that is added to the
+//! configuration while Kapelle runs is only seen when the repository is opened again.
+
+pub mod drivers;
+mod output;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::Command;
+
+/// The identity of every commit that Kapelle itself makes.
+pub const IDENTITY_NAME: &str = "Kapelle";
+pub const IDENTITY_EMAIL: &str = "kapelle@localhost";
+
+/// Lists of paths are the largest answers; at 64 MiB a list is of no use to anybody.
+const STDOUT_BYTES_MAX: usize = 64 << 20;
+
+/// What of git's complaints is kept for the error.
+const STDERR_BYTES_MAX: usize = 4 << 10;
+
+/// The slowest call is a checkout of a giant repository on a slow disk. Past this, git hangs.
+const CALL_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// Another git process holds a lock for milliseconds. Seven tries wait about three seconds in
+/// all; a lock that is still there was left by a crash, and a person has to look at it.
+const LOCK_TRIES_MAX: u32 = 7;
+const LOCK_WAIT_FIRST: Duration = Duration::from_millis(50);
+
+/// Settings that keep git from running anything but itself, from reaching the network, and from
+/// depending on how a user likes git to behave.
+const SETTINGS: [&str; 23] = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.splitIndex=false",
+    "core.sparseCheckout=false",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.sshCommand=false",
+    "core.askPass=false",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "commit.gpgSign=false",
+    "tag.gpgSign=false",
+    "diff.external=",
+    "submodule.recurse=false",
+    "protocol.allow=never",
+    "protocol.ext.allow=never",
+    "i18n.commitEncoding=UTF-8",
+    "merge.renames=true",
+    "merge.directoryRenames=conflict",
+    "worktree.useRelativePaths=false",
+];
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("git could not be started in {dir}: {source}")]
+    Start { dir: PathBuf, source: std::io::Error },
+    #[error("git {arguments} failed with {status}: {stderr}")]
+    Failed { arguments: String, status: String, stderr: String },
+    #[error("git {arguments} wrote more than {limit} bytes")]
+    OutputTooLarge { arguments: String, limit: usize },
+    #[error("git {arguments} did not end within {limit:?}")]
+    TimedOut { arguments: String, limit: Duration },
+    #[error("reading from git {arguments}: {source}")]
+    Read { arguments: String, source: std::io::Error },
+    #[error("git {arguments} answered {answer:?}, which is not {expected}")]
+    Answer { arguments: String, answer: String, expected: &'static str },
+}
+
+/// Arguments of one git call, from anything that is text or a path.
+macro_rules! args {
+    ($($arg:expr),* $(,)?) => {
+        vec![$(std::ffi::OsStr::new(&$arg).to_os_string()),*]
+    };
+}
+pub(crate) use args;
+
+/// Where and how git is called.
+#[derive(Debug, Clone)]
+pub struct Git {
+    dir: PathBuf,
+    location: Vec<OsString>,
+    overrides: Arc<[String]>,
+    env: BTreeMap<OsString, OsString>,
+}
+
+/// The answer of a call whose exit status was one of the accepted ones.
+#[derive(Debug)]
+pub struct Output {
+    pub code: i32,
+    pub stdout: Vec<u8>,
+}
+
+impl Git {
+    /// Git as it finds itself in `dir`.
+    #[must_use]
+    pub fn in_dir(dir: &Path) -> Git {
+        Git { dir: dir.into(), location: Vec::new(), overrides: Arc::new([]), env: environment() }
+    }
+
+    /// Git on exactly this git directory, whatever lies in the current one.
+    #[must_use]
+    pub fn on(&self, git_dir: &Path) -> Git {
+        let mut option = OsString::from("--git-dir=");
+        option.push(git_dir);
+        Git { dir: git_dir.into(), location: vec![option], ..self.clone() }
+    }
+
+    /// The same git directory with another tree of files and an index of its own. Nothing that
+    /// lies in the tree, such as its `.git`, is asked where the repository is.
+    #[must_use]
+    pub fn with_tree(&self, tree: &Path, index: &Path) -> Git {
+        let mut option = OsString::from("--work-tree=");
+        option.push(tree);
+        let mut git = self.clone();
+        git.location.push(option);
+        git.dir = tree.into();
+        git.set("GIT_INDEX_FILE", index)
+    }
+
+    /// The same with one more environment variable.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: impl AsRef<OsStr>) -> Git {
+        self.env.insert(name.into(), value.as_ref().into());
+        self
+    }
+
+    /// The same with further settings (`name=value`) on the command line.
+    #[must_use]
+    pub fn overriding(mut self, settings: Vec<String>) -> Git {
+        self.overrides = settings.into();
+        self
+    }
+
+    /// Runs git; only success is success.
+    pub async fn run(&self, args: Vec<OsString>) -> Result<Output, Error> {
+        self.run_accepting(&[0], args).await
+    }
+
+    /// Runs git and gives its answer as text, without the line end.
+    pub async fn text(&self, args: Vec<OsString>) -> Result<String, Error> {
+        let output = self.run(args).await?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches(['\n', '\0']).to_owned())
+    }
+
+    /// Runs git where some exit codes are answers, not failures.
+    pub async fn run_accepting(
+        &self,
+        accepted: &[i32],
+        args: Vec<OsString>,
+    ) -> Result<Output, Error> {
+        let mut wait = LOCK_WAIT_FIRST;
+        for _ in 1..LOCK_TRIES_MAX {
+            match self.once(accepted, &args).await {
+                Err(Error::Failed { stderr, .. }) if is_lock_contention(&stderr) => {
+                    tokio::time::sleep(wait).await;
+                    wait *= 2;
+                }
+                other => return other,
+            }
+        }
+        self.once(accepted, &args).await
+    }
+
+    async fn once(&self, accepted: &[i32], args: &[OsString]) -> Result<Output, Error> {
+        let arguments = || shown(args);
+        let mut child = self
+            .command(args)
+            .spawn()
+            .map_err(|source| Error::Start { dir: self.dir.clone(), source })?;
+        let pid = child.id();
+        let ended = tokio::time::timeout(CALL_TIME_MAX, output::collect(&mut child)).await;
+        let collected = match ended {
+            Ok(collected) => {
+                collected.map_err(|source| Error::Read { arguments: arguments(), source })?
+            }
+            Err(_elapsed) => {
+                // Terminated, not killed: git then removes the locks that it holds.
+                if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()) {
+                    let _already_gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
+                }
+                return Err(Error::TimedOut { arguments: arguments(), limit: CALL_TIME_MAX });
+            }
+        };
+        match collected.status.code() {
+            Some(code) if accepted.contains(&code) => match collected.stdout {
+                Some(stdout) => Ok(Output { code, stdout }),
+                None => {
+                    Err(Error::OutputTooLarge { arguments: arguments(), limit: STDOUT_BYTES_MAX })
+                }
+            },
+            _ => Err(Error::Failed {
+                arguments: arguments(),
+                status: collected.status.to_string(),
+                stderr: collected.stderr,
+            }),
+        }
+    }
+
+    /// Not killed when the caller loses interest: a git that is cut short leaves its locks in
+    /// the user's repository, and a git that goes on ends by itself.
+    fn command(&self, args: &[OsString]) -> Command {
+        let mut command = Command::new("git");
+        command.current_dir(&self.dir).env_clear().envs(&self.env).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for setting in SETTINGS.into_iter().chain(self.overrides.iter().map(String::as_str)) {
+            command.arg("-c").arg(setting);
+        }
+        command.args(&self.location).args(args);
+        command
+    }
+}
+
+fn environment() -> BTreeMap<OsString, OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let mut env = BTreeMap::from([(OsString::from("PATH"), path)]);
+    for (name, value) in [
+        ("LC_ALL", "C"),
+        // A directory that cannot exist: git would read ignore rules and attributes there.
+        ("HOME", "/dev/null/home"),
+        ("GIT_CONFIG_NOSYSTEM", "1"),
+        ("GIT_CONFIG_GLOBAL", "/dev/null"),
+        ("GIT_ATTR_NOSYSTEM", "1"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_NO_LAZY_FETCH", "1"),
+        ("GIT_NO_REPLACE_OBJECTS", "1"),
+        ("GIT_AUTHOR_NAME", IDENTITY_NAME),
+        ("GIT_AUTHOR_EMAIL", IDENTITY_EMAIL),
+        ("GIT_COMMITTER_NAME", IDENTITY_NAME),
+        ("GIT_COMMITTER_EMAIL", IDENTITY_EMAIL),
+    ] {
+        env.insert(name.into(), value.into());
+    }
+    env
+}
+
+/// Git says `Unable to create '….lock': File exists.` A reference that is not where it was
+/// expected is refused with other words: that is an answer, and never tried again.
+fn is_lock_contention(stderr: &str) -> bool {
+    stderr.contains(".lock': File exists")
+}
+
+fn shown(args: &[OsString]) -> String {
+    /// Enough to recognise the call; a commit message may be long.
+    const CHARS_MAX: usize = 300;
+    let all: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
+    all.join(" ").chars().take(CHARS_MAX).collect()
+}

@@ -1,0 +1,168 @@
+//! Supervised processes: agents and checks.
+//!
+//! A process leads a group of its own, sees only the environment that it is given, reads from
+//! nothing, and writes to a bounded log. It ends by itself, at its time limit, when it is
+//! stopped, or when nobody is interested in it any more, and always together with its group.
+//!
+//! Invariant: every process that was started has exactly one [`Exit`], and a group is only ever
+//! signalled while its leader has not been reaped, so the number cannot be that of a stranger.
+
+mod group;
+mod log;
+mod spawner;
+mod supervise;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::Duration;
+
+use kapelle_core::Fence;
+use tokio::net::unix::pipe;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use group::Group;
+use log::Log;
+use supervise::Supervisor;
+
+/// How long a process has between being asked to end and being killed.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// How much of the end of the output an [`Exit`] carries.
+pub const TAIL_CHARS_MAX: usize = 2_000;
+
+/// The variable by which the reaper knows the processes of a store.
+pub const LEASE_VARIABLE: &str = "KAPELLE_LEASE";
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{program} could not be started in {dir}: {source}")]
+    Start { program: PathBuf, dir: PathBuf, source: std::io::Error },
+    #[error("log {path}: {source}")]
+    Log { path: PathBuf, source: std::io::Error },
+    #[error("the supervisor of process {pid} is gone")]
+    SupervisorGone { pid: i32 },
+    #[error("{text:?} is not a lease of the form store:fence")]
+    Lease { text: String },
+}
+
+/// On whose behalf a process runs. It is in the environment of the process, and so in that of
+/// everything that it starts; after a crash the reaper finds them all by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub store: String,
+    pub fence: Fence,
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.store, self.fence)
+    }
+}
+
+impl FromStr for Lease {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Lease, Error> {
+        let wrong = || Error::Lease { text: text.into() };
+        let (store, fence) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let fence = fence.parse().map_err(|_| wrong())?;
+        Ok(Lease { store: store.into(), fence: Fence(fence) })
+    }
+}
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+    pub dir: PathBuf,
+    /// All of the environment, the lease aside.
+    pub env: BTreeMap<String, OsString>,
+    pub lease: Lease,
+    pub log: PathBuf,
+    pub timeout: Option<Duration>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub timed_out: bool,
+    /// The last [`TAIL_CHARS_MAX`] characters of its output.
+    pub tail: String,
+    pub duration: Duration,
+    /// Why the log is not complete, if it is not. A full disk must not end an agent's work.
+    pub log_error: Option<String>,
+}
+
+/// A process that was started. Dropping this kills the process and its group.
+#[derive(Debug)]
+pub struct Running {
+    group: Group,
+    stops: mpsc::UnboundedSender<Duration>,
+    supervisor: JoinHandle<Exit>,
+    exit: Option<Exit>,
+}
+
+/// Starts a process.
+pub async fn spawn(spec: Spec) -> Result<Running, Error> {
+    let log = Log::create(&spec.log)
+        .await
+        .map_err(|source| Error::Log { path: spec.log.clone(), source })?;
+    let start =
+        |source| Error::Start { program: spec.program.clone(), dir: spec.dir.clone(), source };
+    // Listening for the death of children starts before there is a child that may die.
+    let deaths = signal(SignalKind::child()).map_err(start)?;
+    let (reader, writer) = std::io::pipe().map_err(start)?;
+    let mut command = Command::new(&spec.program);
+    command.args(&spec.args).current_dir(&spec.dir).process_group(0);
+    command.env_clear().envs(&spec.env).env(LEASE_VARIABLE, spec.lease.to_string());
+    command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(start)?).stderr(writer);
+    let output = pipe::Receiver::from_owned_fd(reader.into()).map_err(start)?;
+    let child = spawner::spawn(command).await.map_err(start)?;
+    let group = Group::of(&child).map_err(start)?;
+    let (stops, requests) = mpsc::unbounded_channel();
+    let supervisor = Supervisor::new(child, group.clone(), output, log, deaths, spec.timeout);
+    let supervisor = tokio::spawn(supervisor.run(requests));
+    Ok(Running { group, stops, supervisor, exit: None })
+}
+
+impl Running {
+    /// The process id, which is also that of the group.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.group.pid()
+    }
+
+    /// Waits for the end. May be given up and called again; the answer is always the same.
+    pub async fn wait(&mut self) -> Result<Exit, Error> {
+        if let Some(exit) = &self.exit {
+            return Ok(exit.clone());
+        }
+        let ended = (&mut self.supervisor).await;
+        let exit = ended.map_err(|_| Error::SupervisorGone { pid: self.group.pid() })?;
+        self.exit = Some(exit.clone());
+        Ok(exit)
+    }
+
+    /// Asks the group to end, and kills it if that has not happened after `grace`.
+    pub async fn stop(&mut self, grace: Duration) -> Result<Exit, Error> {
+        // If the supervisor no longer listens, the process has ended.
+        let _ended_already = self.stops.send(grace);
+        self.wait().await
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.group.kill();
+    }
+}

@@ -1,0 +1,131 @@
+//! Watching one process from its start to its end.
+//!
+//! Invariant: the watch ends when the leader has ended, even if a descendant holds the output
+//! open; what is left of the group is killed then.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::signal::unix::Signal;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::group::Group;
+use super::log::Log;
+use super::{Exit, GRACE};
+
+/// After the end of the leader, the output closes as soon as the killed rest of its group is
+/// gone. Only a descendant that left the group can keep it open; it is not waited for.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+const CHUNK_BYTES: usize = 64 << 10;
+
+pub(super) struct Supervisor {
+    child: Child,
+    group: Group,
+    output: Option<pipe::Receiver>,
+    log: Log,
+    deaths: Signal,
+    started: Instant,
+    deadline: Option<Instant>,
+    kill_at: Option<Instant>,
+    timed_out: bool,
+}
+
+impl Supervisor {
+    pub fn new(
+        child: Child,
+        group: Group,
+        output: pipe::Receiver,
+        log: Log,
+        deaths: Signal,
+        limit: Option<Duration>,
+    ) -> Supervisor {
+        let started = Instant::now();
+        Supervisor {
+            child,
+            group,
+            output: Some(output),
+            log,
+            deaths,
+            started,
+            deadline: limit.and_then(|limit| started.checked_add(limit)),
+            kill_at: None,
+            timed_out: false,
+        }
+    }
+
+    pub async fn run(mut self, mut stops: mpsc::UnboundedReceiver<Duration>) -> Exit {
+        let mut buffer = vec![0; CHUNK_BYTES];
+        while !self.group.leader_ended() {
+            tokio::select! {
+                _ = self.deaths.recv() => {}
+                Some(grace) = stops.recv() => self.stop(grace),
+                () = reached(self.deadline) => {
+                    self.deadline = None;
+                    self.timed_out = true;
+                    self.stop(GRACE);
+                }
+                () = reached(self.kill_at) => {
+                    self.kill_at = None;
+                    self.group.kill();
+                }
+                count = read(&mut self.output, &mut buffer) => match count {
+                    0 => self.output = None,
+                    count => self.log.take(&buffer[..count]).await,
+                },
+            }
+        }
+        self.group.kill();
+        let _given_up = timeout(DRAIN_MAX, self.drain(&mut buffer)).await;
+        self.finish().await
+    }
+
+    fn stop(&mut self, grace: Duration) {
+        self.group.terminate();
+        let at = Instant::now() + grace;
+        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    async fn drain(&mut self, buffer: &mut [u8]) {
+        while self.output.is_some() {
+            match read(&mut self.output, buffer).await {
+                0 => self.output = None,
+                count => self.log.take(&buffer[..count]).await,
+            }
+        }
+    }
+
+    async fn finish(mut self) -> Exit {
+        let duration = self.started.elapsed();
+        let status = self.group.reap(&mut self.child).ok();
+        let (tail, log_error) = self.log.finish().await;
+        Exit {
+            code: status.and_then(|status| status.code()),
+            signal: status.and_then(|status| status.signal()),
+            timed_out: self.timed_out,
+            tail,
+            duration,
+            log_error,
+        }
+    }
+}
+
+/// Ends at the given time; without one, never.
+async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How much was read; zero at the end of the output, and never again after it.
+async fn read(output: &mut Option<pipe::Receiver>, buffer: &mut [u8]) -> usize {
+    match output {
+        Some(output) => output.read(buffer).await.unwrap_or(0),
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,121 @@
+//! The reaper: after a crash, ends every process that the crashed Kapelle left running.
+//!
+//! Processes are known by the lease in their environment, never by their name or by a number
+//! that was written down: a descendant that made itself independent still has the variable, and
+//! a stranger that got the old number does not.
+//!
+//! A process that erases its own environment escapes. Inside a sandbox that does not help it:
+//! the sandbox dies with its parent.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use kapelle_core::Fence;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getuid};
+
+use crate::process::{LEASE_VARIABLE, Lease};
+
+/// A process may fork while it is being looked for, so the search goes on until it finds
+/// nothing. A killed process is gone within milliseconds; 200 rounds are about four seconds.
+const ROUNDS_MAX: u32 = 200;
+const ROUND_WAIT: Duration = Duration::from_millis(20);
+
+/// The kernel gives an environment of any size; ours are far smaller.
+const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("/proc cannot be read: {0}")]
+    Proc(#[from] io::Error),
+    #[error("{left} processes of store {store} are still running after {rounds} rounds")]
+    StillRunning { store: String, left: usize, rounds: u32 },
+}
+
+/// A process that was found and killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reaped {
+    pub pid: i32,
+    pub fence: Fence,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    reaped: Reaped,
+    /// When it started, in the kernel's ticks: together with the number, this is one process.
+    started: u64,
+}
+
+/// Kills every process of our user that runs on behalf of this store, but not ourselves.
+pub async fn reap(store: &str) -> Result<Vec<Reaped>, Error> {
+    let mut killed: Vec<Found> = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let found = find(store)?;
+        if found.is_empty() {
+            return Ok(killed.into_iter().map(|found| found.reaped).collect());
+        }
+        for found in found {
+            if started(found.reaped.pid) != Some(found.started) {
+                continue;
+            }
+            let _gone_by_itself = kill(Pid::from_raw(found.reaped.pid), Signal::SIGKILL);
+            if !killed.contains(&found) {
+                killed.push(found);
+            }
+        }
+        tokio::time::sleep(ROUND_WAIT).await;
+    }
+    let left = find(store)?.len();
+    Err(Error::StillRunning { store: store.into(), left, rounds: ROUNDS_MAX })
+}
+
+/// The processes that [`reap`] would kill.
+pub fn running(store: &str) -> Result<Vec<Reaped>, Error> {
+    Ok(find(store)?.into_iter().map(|found| found.reaped).collect())
+}
+
+fn find(store: &str) -> Result<Vec<Found>, Error> {
+    let (ours, us) = (std::process::id(), getuid().as_raw());
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let is_ours = entry.metadata().is_ok_and(|process| process.uid() == us);
+        if !is_ours || pid.unsigned_abs() == ours {
+            continue;
+        }
+        // The start is read first: were the number to change hands in between, the start would
+        // not match when it is read again before the kill.
+        let Some(started) = started(pid) else { continue };
+        match lease(pid) {
+            Some(lease) if lease.store == store => {
+                found.push(Found { reaped: Reaped { pid, fence: lease.fence }, started });
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn lease(pid: i32) -> Option<Lease> {
+    // Gone, a zombie, or not ours to read: nothing to reap.
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environment = &environment[..environment.len().min(ENVIRONMENT_BYTES_MAX)];
+    environment.split(|byte| *byte == 0).find_map(|variable| {
+        let (name, value) = std::str::from_utf8(variable).ok()?.split_once('=')?;
+        (name == LEASE_VARIABLE).then(|| value.parse().ok())?
+    })
+}
+
+fn started(pid: i32) -> Option<u64> {
+    /// The 22nd field of the line, counted from the state, which follows the name.
+    const FIELD: usize = 19;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in brackets and may itself contain brackets and blanks.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(FIELD)?.parse().ok()
+}

@@ -1,0 +1,279 @@
+//! A repository that a person gave us: commits, branches, and what lies between two commits.
+//!
+//! Invariant: a branch only ever moves forward, by compare-and-swap, and never under the feet of
+//! somebody who has it checked out.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kapelle_core::Commit;
+use tokio::sync::Mutex;
+
+use crate::git::{self, Git, args, drivers};
+
+/// A change that touches more files than this is a mistake, or needs a person.
+const CHANGED_PATHS_MAX: usize = 100_000;
+
+/// The part of git's lock waits that we can avoid: our own worktree calls go one by one.
+type WorktreeLock = Arc<Mutex<()>>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{path} is not in a git repository: {reason}")]
+    NotARepository { path: PathBuf, reason: String },
+    #[error("{path} is a bare repository; a repository with a working tree is needed")]
+    Bare { path: PathBuf },
+    #[error("{path} has no commit yet")]
+    NoCommit { path: PathBuf },
+    #[error("{revision:?} names no commit")]
+    UnknownRevision { revision: String },
+    #[error("{name:?} is not a valid branch name")]
+    BranchName { name: String },
+    #[error("branch {branch} exists already, at {actual}")]
+    BranchExists { branch: String, actual: Commit },
+    #[error("branch {branch} cannot go from {from} to {to}: that is not forward")]
+    NotForward { branch: String, from: Commit, to: Commit },
+    #[error("branch {branch} is checked out in {dir}")]
+    CheckedOut { branch: String, dir: PathBuf },
+    #[error("{count} paths differ between {from} and {to}; the limit is {limit}")]
+    TooManyPaths { from: Commit, to: Commit, count: usize, limit: usize },
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Git(#[from] git::Error),
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What became of an attempt to move a branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Advance {
+    /// The branch is where it was asked to be.
+    Advanced,
+    /// Somebody else moved it first; nothing was changed.
+    Moved { actual: Option<Commit> },
+}
+
+#[derive(Debug, Clone)]
+pub struct Repository {
+    root: PathBuf,
+    git_dir: PathBuf,
+    git: Git,
+    worktree_lock: WorktreeLock,
+}
+
+impl Repository {
+    /// Opens the repository that `path` lies in.
+    pub async fn open(path: &Path) -> Result<Repository> {
+        let path =
+            path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let here = Git::in_dir(&path);
+        let found = here
+            .text(args!["rev-parse", "--path-format=absolute", "--git-common-dir"])
+            .await
+            .map_err(|error| not_a_repository(&path, error))?;
+        if here.text(args!["rev-parse", "--is-inside-work-tree"]).await? != "true" {
+            return Err(Error::Bare { path });
+        }
+        let root = PathBuf::from(here.text(args!["rev-parse", "--show-toplevel"]).await?);
+        if here.run(args!["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).await.is_err() {
+            return Err(Error::NoCommit { path: root });
+        }
+        let git_dir = PathBuf::from(found);
+        let git = here.on(&git_dir);
+        let git = git.clone().overriding(drivers::overrides(&git).await?);
+        Ok(Repository { root, git_dir, git, worktree_lock: WorktreeLock::default() })
+    }
+
+    /// The top of the working tree.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The git directory that all worktrees of the repository share.
+    #[must_use]
+    pub fn git_dir(&self) -> &Path {
+        &self.git_dir
+    }
+
+    pub(crate) fn git(&self) -> &Git {
+        &self.git
+    }
+
+    pub(crate) fn worktree_lock(&self) -> &Mutex<()> {
+        &self.worktree_lock
+    }
+
+    /// The branch that is checked out, unless HEAD is detached.
+    pub async fn head_branch(&self) -> Result<Option<String>> {
+        let git = Git::in_dir(&self.root);
+        let asked = args!["symbolic-ref", "--quiet", "--short", "HEAD"];
+        let output = git.run_accepting(&[0, 1], asked).await?;
+        let name = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+        Ok((output.code == 0).then_some(name))
+    }
+
+    /// The commit that a revision such as `HEAD` or `v1.0` names.
+    pub async fn resolve(&self, revision: &str) -> Result<Commit> {
+        // Asked in the working tree that was opened: the shared directory has another HEAD.
+        let git = Git::in_dir(&self.root);
+        let wanted = format!("{revision}^{{commit}}");
+        let asked = args!["rev-parse", "--verify", "--quiet", "--end-of-options", wanted];
+        let output = git.run_accepting(&[0, 1, 128], asked).await?;
+        let name = String::from_utf8_lossy(&output.stdout);
+        name.trim_end().parse().map_err(|_| Error::UnknownRevision { revision: revision.into() })
+    }
+
+    /// The commit that a branch points at, or nothing if there is no such branch.
+    pub async fn branch_tip(&self, branch: &str) -> Result<Option<Commit>> {
+        self.check_branch_name(branch).await?;
+        self.reference(&format!("refs/heads/{branch}")).await
+    }
+
+    pub(crate) async fn reference(&self, name: &str) -> Result<Option<Commit>> {
+        let wanted = format!("{name}^{{commit}}");
+        let asked = args!["rev-parse", "--verify", "--quiet", "--end-of-options", wanted];
+        let output = self.git.run_accepting(&[0, 1], asked).await?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().parse().ok())
+    }
+
+    /// Whether `older` is `newer` or one of the commits that it is built on.
+    pub async fn is_ancestor(&self, older: &Commit, newer: &Commit) -> Result<bool> {
+        let asked = args!["merge-base", "--is-ancestor", older.as_str(), newer.as_str()];
+        Ok(self.git.run_accepting(&[0, 1], asked).await?.code == 0)
+    }
+
+    /// Makes a branch. Doing it again is no error as long as the branch has not moved.
+    pub async fn create_branch(&self, branch: &str, commit: &Commit) -> Result<()> {
+        match self.branch_tip(branch).await? {
+            Some(actual) if actual == *commit => return Ok(()),
+            Some(actual) => return Err(Error::BranchExists { branch: branch.into(), actual }),
+            None => {}
+        }
+        let none = "0".repeat(commit.as_str().len());
+        let name = format!("refs/heads/{branch}");
+        match self.git.run(args!["update-ref", name, commit.as_str(), none]).await {
+            Ok(_) => Ok(()),
+            Err(error) => match self.branch_tip(branch).await? {
+                Some(actual) if actual == *commit => Ok(()),
+                Some(actual) => Err(Error::BranchExists { branch: branch.into(), actual }),
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    /// Moves a branch from one commit to a later one, if it still is where it is believed to be.
+    ///
+    /// Refused while the branch is checked out somewhere: the files there would stay behind, and
+    /// the next commit made there would undo everything that was landed.
+    pub async fn advance(&self, branch: &str, from: &Commit, to: &Commit) -> Result<Advance> {
+        match self.branch_tip(branch).await? {
+            Some(actual) if actual == *to => return Ok(Advance::Advanced),
+            Some(actual) if actual == *from => {}
+            actual => return Ok(Advance::Moved { actual }),
+        }
+        if !self.is_ancestor(from, to).await? {
+            let (from, to) = (from.clone(), to.clone());
+            return Err(Error::NotForward { branch: branch.into(), from, to });
+        }
+        if let Some(dir) = self.checked_out(branch).await? {
+            return Err(Error::CheckedOut { branch: branch.into(), dir });
+        }
+        let name = format!("refs/heads/{branch}");
+        let asked = args!["update-ref", "-m", "kapelle: advance", name, to.as_str(), from.as_str()];
+        match self.git.run(asked).await {
+            Ok(_) => Ok(Advance::Advanced),
+            Err(error) => match self.branch_tip(branch).await? {
+                Some(actual) if actual == *to => Ok(Advance::Advanced),
+                Some(actual) if actual == *from => Err(error.into()),
+                actual => Ok(Advance::Moved { actual }),
+            },
+        }
+    }
+
+    /// The working tree in which a branch is checked out, if any.
+    pub async fn checked_out(&self, branch: &str) -> Result<Option<PathBuf>> {
+        let listed = self.git.run(args!["worktree", "list", "--porcelain", "-z"]).await?;
+        let listed = String::from_utf8_lossy(&listed.stdout);
+        let wanted = format!("branch refs/heads/{branch}");
+        Ok(listed.split("\0\0").find_map(|entry| {
+            let mut lines = entry.split('\0');
+            let dir = lines.find_map(|line| line.strip_prefix("worktree "))?;
+            lines.any(|line| line == wanted).then(|| PathBuf::from(dir))
+        }))
+    }
+
+    /// The paths that differ between two commits.
+    pub async fn changed_paths(&self, from: &Commit, to: &Commit) -> Result<Vec<String>> {
+        let asked = args![
+            "diff-tree",
+            "-r",
+            "-z",
+            "--name-only",
+            "--no-renames",
+            "--no-ext-diff",
+            from.as_str(),
+            to.as_str()
+        ];
+        let output = self.git.run(asked).await?;
+        let paths = zero_separated(&output.stdout);
+        if paths.len() > CHANGED_PATHS_MAX {
+            let (from, to, limit) = (from.clone(), to.clone(), CHANGED_PATHS_MAX);
+            return Err(Error::TooManyPaths { from, to, count: paths.len(), limit });
+        }
+        Ok(paths)
+    }
+
+    /// The name of the tree of files that a commit holds.
+    pub async fn tree_of(&self, commit: &Commit) -> Result<String> {
+        let wanted = format!("{commit}^{{tree}}");
+        Ok(self.git.text(args!["rev-parse", "--verify", wanted]).await?)
+    }
+
+    /// Has git overlook a path in this clone only, without touching a file of the project.
+    pub async fn exclude_locally(&self, pattern: &str) -> Result<()> {
+        let _one_writer = self.worktree_lock.lock().await;
+        let path = self.git_dir.join("info/exclude");
+        let file = |source| Error::File { path: path.clone(), source };
+        let mut text = match tokio::fs::read_to_string(&path).await {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(file(error)),
+        };
+        if text.lines().any(|line| line == pattern) {
+            return Ok(());
+        }
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(pattern);
+        text.push('\n');
+        tokio::fs::create_dir_all(self.git_dir.join("info")).await.map_err(file)?;
+        tokio::fs::write(&path, text).await.map_err(file)
+    }
+
+    async fn check_branch_name(&self, name: &str) -> Result<()> {
+        let full = format!("refs/heads/{name}");
+        let output = self.git.run_accepting(&[0, 1], args!["check-ref-format", full]).await?;
+        if output.code == 0 && !name.starts_with('-') {
+            Ok(())
+        } else {
+            Err(Error::BranchName { name: name.into() })
+        }
+    }
+}
+
+fn not_a_repository(path: &Path, error: git::Error) -> Error {
+    match error {
+        git::Error::Failed { stderr, .. } => {
+            Error::NotARepository { path: path.into(), reason: stderr }
+        }
+        other => other.into(),
+    }
+}
+
+pub(crate) fn zero_separated(bytes: &[u8]) -> Vec<String> {
+    let parts = bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty());
+    parts.map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+}

@@ -1,0 +1,68 @@
+//! What lies in a tree: how much of it, and which directories are repositories of their own.
+//!
+//! Git treats a directory with a `.git` in it as a foreign repository and would record a pointer
+//! instead of its files. The inventory finds these places so that no file is overlooked.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::{Error, Result, aside};
+
+/// A tree with more entries than this is no work of an agent but a runaway program.
+const ENTRIES_MAX: usize = 2_000_000;
+
+/// The owner may list, enter and change the directory.
+const OWNER_ALL: u32 = 0o700;
+
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    /// Bytes of all files, those in a `.git` aside.
+    pub bytes: u64,
+    /// Directories below the top that hold a `.git`, relative to the top, parents first.
+    pub nested: Vec<PathBuf>,
+}
+
+/// Walks the tree. Symbolic links are not followed. Directories that the owner cannot list are
+/// opened up on the way, or their files would be lost with them.
+pub(super) async fn take(top: PathBuf) -> Result<Inventory> {
+    aside(move || walk(&top)).await
+}
+
+pub(super) fn walk(top: &Path) -> Result<Inventory> {
+    let mut found = Inventory::default();
+    let mut entries = 0;
+    let mut open = vec![PathBuf::new()];
+    while let Some(relative) = open.pop() {
+        let dir = top.join(&relative);
+        let file = |source| Error::File { path: dir.clone(), source };
+        make_accessible(&dir).map_err(file)?;
+        for entry in fs::read_dir(&dir).map_err(file)? {
+            let entry = entry.map_err(file)?;
+            entries += 1;
+            if entries > ENTRIES_MAX {
+                return Err(Error::TooMany { dir: top.into(), limit: ENTRIES_MAX });
+            }
+            let kind = entry.file_type().map_err(file)?;
+            if entry.file_name() == ".git" {
+                if !relative.as_os_str().is_empty() {
+                    found.nested.push(relative.clone());
+                }
+            } else if kind.is_dir() {
+                open.push(relative.join(entry.file_name()));
+            } else if kind.is_file() {
+                found.bytes += entry.metadata().map_err(file)?.len();
+            }
+        }
+    }
+    found.nested.sort();
+    Ok(found)
+}
+
+fn make_accessible(dir: &Path) -> std::io::Result<()> {
+    let mode = fs::symlink_metadata(dir)?.permissions().mode();
+    if mode & OWNER_ALL == OWNER_ALL {
+        return Ok(());
+    }
+    fs::set_permissions(dir, Permissions::from_mode(mode | OWNER_ALL))
+}

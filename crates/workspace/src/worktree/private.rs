@@ -1,0 +1,87 @@
+//! The repository that an agent sees: its own, next to the user's.
+//!
+//! Inside the sandbox the worktree's `.git` leads to a private git directory that reads the
+//! objects of the user's repository and writes its own. An agent may commit, branch, stash and
+//! configure as it likes; references, settings (with their remotes and credentials), hooks and
+//! git's record of the worktree are not even visible. New objects stay in the private directory,
+//! so the user's `git gc` never meets a commit that it cannot find.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::{Error, Result, Worktree, removal, write};
+use crate::git::{IDENTITY_EMAIL, IDENTITY_NAME, args};
+use crate::sandbox::{Network, Overlay, Walls};
+
+impl Worktree {
+    /// The walls around an agent in this tree. `private` becomes its git directory; it must lie
+    /// outside of the tree, and whatever is there is replaced.
+    pub async fn walls(&self, private: &Path) -> Result<Walls> {
+        let private = super::settled(private)?;
+        removal::remove(private.clone()).await?;
+        let objects = self.repo.git_dir().join("objects");
+        self.write_private(&private, &objects).await?;
+        let gitfile = private.join("gitfile");
+        let mut line = OsString::from("gitdir: ");
+        line.push(&private);
+        line.push("\n");
+        write(&gitfile, line.as_encoded_bytes())?;
+        let mut readable = alternates(&objects);
+        readable.push(objects);
+        Ok(Walls {
+            writable: vec![self.dir.clone(), private],
+            readable,
+            hidden: Vec::new(),
+            overlays: vec![Overlay { source: gitfile, over: self.dir.join(".git") }],
+            env: BTreeMap::new(),
+            network: Network::None,
+        })
+    }
+
+    async fn write_private(&self, private: &Path, objects: &Path) -> Result<()> {
+        for part in ["objects/info", "refs/heads", "info"] {
+            let path = private.join(part);
+            std::fs::create_dir_all(&path).map_err(|source| Error::File { path, source })?;
+        }
+        write(&private.join("HEAD"), format!("{}\n", self.base).as_bytes())?;
+        write(&private.join("config"), config(self.base.as_str().len()).as_bytes())?;
+        let mut line = objects.as_os_str().to_owned();
+        line.push("\n");
+        write(&private.join("objects/info/alternates"), line.as_encoded_bytes())?;
+        let refs =
+            args!["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags"];
+        write(&private.join("packed-refs"), &self.repo.git().run(refs).await?.stdout)?;
+        // Without an index, everything would look deleted to the agent's first `git status`.
+        if let Some(record) = &self.record {
+            let (from, to) = (record.join("index"), private.join("index"));
+            std::fs::copy(&from, to).map_err(|source| Error::File { path: from, source })?;
+        }
+        Ok(())
+    }
+}
+
+fn config(hash_digits: usize) -> String {
+    let (version, extension) = match hash_digits {
+        64 => (1, "[extensions]\n\tobjectFormat = sha256\n"),
+        _ => (0, ""),
+    };
+    format!(
+        "[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n\tlogAllRefUpdates = true\n\
+         {extension}[user]\n\tname = {IDENTITY_NAME}\n\temail = {IDENTITY_EMAIL}\n\
+         [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n"
+    )
+}
+
+/// The further places where the user's repository has objects (clones made with `--reference`).
+/// Places that these refer to in turn are not followed.
+fn alternates(objects: &Path) -> Vec<PathBuf> {
+    let listed = std::fs::read_to_string(objects.join("info/alternates")).unwrap_or_default();
+    let places = listed.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    places.filter_map(|place| objects.join(place).canonicalize().ok()).collect()
+}
+
+/// Removes a private git directory that is no longer needed.
+pub async fn remove_private(private: &Path) -> Result<()> {
+    removal::remove(private.into()).await
+}

@@ -1,0 +1,153 @@
+//! A tree of files as a tree of git.
+//!
+//! Works with the shared git directory and an index of its own, outside of the tree, so that
+//! nothing an agent may have prepared in the tree, or in git's record of it, has an effect.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::inventory::Inventory;
+use super::{Error, Result, Worktree};
+use crate::git::{Git, args};
+use crate::repository::zero_separated;
+
+/// What becomes of the files that the project's ignore rules name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ignored {
+    Taken,
+    LeftOut,
+}
+
+/// Writes everything in the tree to git and gives the name of the git tree.
+pub(super) async fn tree(
+    worktree: &Worktree,
+    found: &Inventory,
+    ignored: Ignored,
+) -> Result<String> {
+    let index = Index::new(worktree)?;
+    let git = index.git(worktree, &worktree.dir);
+    git.run(args!["read-tree", worktree.base.as_str()]).await?;
+    let mut foreign = found.nested.clone();
+    foreign.extend(touched_submodules(worktree, found).await?.into_iter().map(PathBuf::from));
+    foreign.sort();
+    foreign.dedup();
+    add(&git, Path::new(""), &foreign, ignored).await?;
+    // Each foreign directory is added as a top of its own, where git does not mind its `.git`,
+    // and then put in its place. Parents come first.
+    for place in &foreign {
+        let own = Index::new(worktree)?;
+        let inner = own.git(worktree, &worktree.dir.join(place));
+        add(&inner, place, &foreign, ignored).await?;
+        let subtree = inner.text(args!["write-tree"]).await?;
+        git.run(args![
+            "rm",
+            "-r",
+            "-f",
+            "-q",
+            "--cached",
+            "--ignore-unmatch",
+            "--",
+            literal("", place)
+        ])
+        .await?;
+        let mut prefix = OsString::from("--prefix=");
+        prefix.push(place);
+        prefix.push("/");
+        git.run(args!["read-tree", prefix, subtree]).await?;
+    }
+    Ok(git.text(args!["write-tree"]).await?)
+}
+
+/// Adds everything below `top` but the foreign directories in it.
+async fn add(git: &Git, top: &Path, foreign: &[PathBuf], ignored: Ignored) -> Result<()> {
+    let mut asked = args!["add", "--all"];
+    if ignored == Ignored::Taken {
+        asked.push("--force".into());
+    }
+    asked.extend(args!["--", "."]);
+    for place in foreign {
+        if let Ok(inner) = place.strip_prefix(top)
+            && !inner.as_os_str().is_empty()
+        {
+            asked.push(literal("exclude,", inner));
+        }
+    }
+    git.run(asked).await?;
+    Ok(())
+}
+
+/// A path that means itself, whatever wildcards are in it.
+fn literal(magic: &str, path: &Path) -> OsString {
+    let mut pattern = OsString::from(format!(":({magic}literal)"));
+    pattern.push(path);
+    pattern
+}
+
+/// Submodules of the base whose directory is no longer empty. Git would look away from them.
+pub(super) async fn touched_submodules(
+    worktree: &Worktree,
+    found: &Inventory,
+) -> Result<Vec<String>> {
+    let asked = args!["ls-tree", "-r", "-z", worktree.base.as_str()];
+    let listed = worktree.repo.git().run(asked).await?;
+    let mut touched = Vec::new();
+    for entry in zero_separated(&listed.stdout) {
+        let Some(("160000", rest)) = entry.split_once(' ') else { continue };
+        let Some((_, path)) = rest.split_once('\t') else { continue };
+        let dir = worktree.dir.join(path);
+        let filled = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
+        if filled || found.nested.iter().any(|nested| nested == Path::new(path)) {
+            touched.push(path.to_owned());
+        }
+    }
+    Ok(touched)
+}
+
+/// Bytes of the files that are new or changed, those aside that are ignored.
+pub(super) async fn bytes_without_ignored(worktree: &Worktree, found: &Inventory) -> Result<u64> {
+    let mut bytes = 0;
+    for top in std::iter::once(Path::new("")).chain(found.nested.iter().map(PathBuf::as_path)) {
+        let index = Index::new(worktree)?;
+        let dir = worktree.dir.join(top);
+        let git = index.git(worktree, &dir);
+        if top.as_os_str().is_empty() {
+            git.run(args!["read-tree", worktree.base.as_str()]).await?;
+        }
+        let asked = args!["ls-files", "-z", "--others", "--modified", "--exclude-standard"];
+        let listed = git.run(asked).await?;
+        for path in listed.stdout.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
+            let path = dir.join(std::ffi::OsStr::from_bytes(path));
+            bytes += path.symlink_metadata().map_or(0, |file| file.len());
+        }
+    }
+    Ok(bytes)
+}
+
+/// An index file of our own, gone when it is no longer used.
+struct Index(PathBuf);
+
+impl Index {
+    fn new(worktree: &Worktree) -> Result<Index> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let dir = worktree.repo.git_dir().join("kapelle");
+        std::fs::create_dir_all(&dir)
+            .map_err(|source| Error::File { path: dir.clone(), source })?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let index = Index(dir.join(format!("index-{}-{number}", std::process::id())));
+        // A process with our number may have crashed here before.
+        let _usually_absent = std::fs::remove_file(&index.0);
+        Ok(index)
+    }
+
+    fn git(&self, worktree: &Worktree, tree: &Path) -> Git {
+        worktree.repo.git().with_tree(tree, &self.0)
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        let _absent_if_never_written = std::fs::remove_file(&self.0);
+    }
+}

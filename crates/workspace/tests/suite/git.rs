@@ -1,0 +1,55 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use kapelle_workspace::Worktree;
+
+use crate::fixture::{Fixture, write};
+
+/// A repository may bring its own programs: hooks, filters, monitors. None of them may run on
+/// Kapelle's behalf, because an agent can cause them to be selected.
+#[tokio::test]
+async fn no_program_of_the_repository_is_run() {
+    let fixture = Fixture::new();
+    let marker = fixture.path("ran");
+    let program = fixture.path("program");
+    write(&program, &format!("#!/bin/sh\ntouch {}\ncat\n", marker.display()));
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = program.to_str().unwrap();
+    for hook in ["post-checkout", "reference-transaction", "post-index-change"] {
+        let path = fixture.path("repo/.git/hooks").join(hook);
+        write(&path, &format!("#!/bin/sh\nexec {program} </dev/null\n"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fixture.git(&["config", "core.fsmonitor", program]);
+    fixture.git(&["config", "filter.evil.clean", program]);
+    fixture.git(&["config", "filter.evil.smudge", program]);
+    fixture.git(&["config", "filter.evil.required", "true"]);
+    fixture.commit(".gitattributes", "* filter=evil\n");
+    assert!(marker.exists(), "these programs do run for a person");
+    fs::remove_file(&marker).unwrap();
+
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    write(&worktree.dir().join("new"), "text\n");
+    let change = worktree.change("add", &[]).await.unwrap().unwrap();
+    repo.create_branch("work", &change).await.unwrap();
+    assert!(!marker.exists());
+}
+
+/// A person's own git holds locks for moments; that must delay us, not fail us.
+#[tokio::test]
+async fn a_lock_of_another_git_is_waited_for() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let lock = fixture.path("repo/.git/refs/heads/work.lock");
+    write(&lock, "");
+    let head = fixture.head();
+    let (made, ()) = tokio::join!(repo.create_branch("work", &head), async {
+        // Two polls of the other side have seen the lock by now, or will not see it at all:
+        // both orders are correct, and only the retry makes the first one succeed.
+        tokio::time::sleep(std::time::Duration::from_millis(120)).await;
+        fs::remove_file(&lock).unwrap();
+    });
+    made.unwrap();
+    assert_eq!(repo.branch_tip("work").await.unwrap(), Some(head));
+}

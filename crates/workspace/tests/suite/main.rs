@@ -1,0 +1,14 @@
+//! The workspace against real git, real processes and a real sandbox.
+
+// A fixture that cannot be built is a failed test; clippy only knows test functions.
+#![allow(clippy::unwrap_used)]
+
+mod candidate;
+mod check;
+mod fixture;
+mod git;
+mod process;
+mod reaper;
+mod repository;
+mod sandbox;
+mod worktree;

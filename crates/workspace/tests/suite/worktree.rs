@@ -1,0 +1,241 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use kapelle_workspace::Worktree;
+use kapelle_workspace::worktree::{Error, KEPT_BYTES_MAX};
+
+use crate::fixture::{Fixture, git_in, write};
+
+/// Agents commit, stage, forget to stage and forget to commit; a change is what they left.
+#[tokio::test]
+async fn a_change_is_the_tree_whatever_was_committed() {
+    let fixture = Fixture::new();
+    fixture.commit(".gitignore", "target/\n");
+    let base = fixture.commit("gone", "");
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    assert_eq!(worktree.change("nothing", &[]).await.unwrap(), None);
+
+    let dir = worktree.dir();
+    write(&dir.join("committed"), "1\n");
+    git_in(dir, &["add", "."]);
+    git_in(dir, &["commit", "--quiet", "--message", "by the agent"]);
+    write(&dir.join("staged"), "2\n");
+    git_in(dir, &["add", "."]);
+    write(&dir.join("untracked"), "3\n");
+    write(&dir.join("readme"), "changed\n");
+    write(&dir.join("target/built"), "x\n");
+    fs::remove_file(dir.join("gone")).unwrap();
+
+    let change = worktree.change("Do it", &[("Task", "1-1")]).await.unwrap().unwrap();
+    let changed = repo.changed_paths(&base, &change).await.unwrap();
+    assert_eq!(changed, ["committed", "gone", "readme", "staged", "untracked"]);
+    let shown = fixture.git(&["show", "-s", "--format=%P|%an <%ae>|%B", change.as_str()]);
+    assert_eq!(shown, format!("{base}|Kapelle <kapelle@localhost>|Do it\n\nTask: 1-1"));
+    assert_eq!(fixture.git(&["status", "--porcelain"]), "");
+}
+
+/// A `.git` that an agent wrote may name any repository and any program.
+#[tokio::test]
+async fn the_git_of_the_tree_is_not_believed() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let base = fixture.head();
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    let dir = worktree.dir();
+    fs::remove_file(dir.join(".git")).unwrap();
+    git_in(dir, &["init", "--quiet"]);
+    git_in(dir, &["add", "readme"]);
+    git_in(dir, &["update-index", "--assume-unchanged", "readme"]);
+    write(&dir.join(".git/info/exclude"), "*\n");
+    write(&dir.join("readme"), "changed\n");
+    write(&dir.join("new"), "");
+    let change = worktree.change("change", &[]).await.unwrap().unwrap();
+    assert_eq!(repo.changed_paths(&base, &change).await.unwrap(), ["new", "readme"]);
+}
+
+/// Git records a nested repository as a pointer to a commit that nobody else has: the files
+/// would be lost with the tree.
+#[tokio::test]
+async fn files_in_nested_repositories_are_taken() {
+    let fixture = Fixture::new();
+    let base = fixture.commit("src/old", "old\n");
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    let dir = worktree.dir();
+    // An existing directory, a new one with a commit, and one inside of another, oddly named.
+    git_in(&dir.join("src"), &["init", "--quiet"]);
+    write(&dir.join("src/new"), "");
+    write(&dir.join("sub/file"), "");
+    git_in(&dir.join("sub"), &["init", "--quiet"]);
+    git_in(&dir.join("sub"), &["add", "."]);
+    git_in(&dir.join("sub"), &["commit", "--quiet", "--message", "nested"]);
+    write(&dir.join("sub/in *[x]/deep"), "");
+    git_in(&dir.join("sub/in *[x]"), &["init", "--quiet"]);
+    write(&dir.join("plain"), "");
+    let change = worktree.change("change", &[]).await.unwrap().unwrap();
+    let changed = repo.changed_paths(&base, &change).await.unwrap();
+    assert_eq!(changed, ["plain", "src/new", "sub/file", "sub/in *[x]/deep"]);
+    assert_eq!(fixture.git(&["show", &format!("{change}:src/old")]), "old");
+    let kept = worktree.keep("nested").await.unwrap();
+    assert_eq!(
+        repo.tree_of(kept.commit().unwrap()).await.unwrap(),
+        repo.tree_of(&change).await.unwrap()
+    );
+}
+
+/// Git looks away from what lies in the place of a submodule; that must not go unnoticed.
+#[tokio::test]
+async fn work_in_the_place_of_a_submodule_is_refused_as_a_change_and_kept() {
+    let fixture = Fixture::new();
+    let pointer = format!("160000,{},module", fixture.head());
+    fixture.git(&["update-index", "--add", "--cacheinfo", &pointer]);
+    fixture.git(&["commit", "--quiet", "--message", "submodule"]);
+    let base = fixture.head();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    assert_eq!(worktree.change("nothing", &[]).await.unwrap(), None);
+    write(&worktree.dir().join("module/file"), "");
+    let refused = worktree.change("change", &[]).await;
+    assert!(matches!(refused, Err(Error::Submodule { ref path }) if path == "module"));
+    let kept = worktree.keep("module").await.unwrap();
+    let changed = repo.changed_paths(&base, kept.commit().unwrap()).await.unwrap();
+    assert_eq!(changed, ["module", "module/file"]);
+}
+
+/// Work is never lost: untracked and ignored files are kept before a tree goes away.
+#[tokio::test]
+async fn everything_is_kept_before_a_tree_is_removed() {
+    let fixture = Fixture::new();
+    let base = fixture.commit(".gitignore", "secret.env\n");
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    let dir = worktree.dir().to_owned();
+    write(&dir.join("secret.env"), "ignored\n");
+    write(&dir.join("locked/file"), "");
+    fs::set_permissions(dir.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
+    let kept = worktree.keep("m1/1-1/7").await.unwrap();
+    let commit = kept.commit().unwrap().clone();
+    assert!(!kept.left_ignored_out());
+    worktree.remove(kept).await.unwrap();
+
+    assert!(!dir.exists());
+    assert_eq!(fixture.git(&["rev-parse", "refs/kapelle/kept/m1/1-1/7"]), commit.as_str());
+    let changed = repo.changed_paths(&base, &commit).await.unwrap();
+    assert_eq!(changed, ["locked/file", "secret.env"]);
+    assert_eq!(fixture.git(&["worktree", "list", "--porcelain"]).matches("worktree ").count(), 1);
+    assert_eq!(fs::read_dir(fixture.path("repo/.git/kapelle")).unwrap().count(), 0);
+}
+
+/// Build output may be huge and can be built again; work is never given up because of it.
+#[tokio::test]
+async fn too_much_is_kept_without_what_is_ignored_or_not_removed() {
+    let fixture = Fixture::new();
+    let base = fixture.commit(".gitignore", "target/\n");
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    let huge = |name: &str| {
+        write(&worktree.dir().join(name), "");
+        let file = fs::File::options().write(true).open(worktree.dir().join(name)).unwrap();
+        file.set_len(KEPT_BYTES_MAX + 1).unwrap();
+    };
+    huge("target/built");
+    write(&worktree.dir().join("work"), "");
+    let kept = worktree.keep("huge").await.unwrap();
+    assert!(kept.left_ignored_out());
+    let changed = repo.changed_paths(&base, kept.commit().unwrap()).await.unwrap();
+    assert_eq!(changed, ["work"]);
+
+    huge("not-ignored");
+    let refused = worktree.keep("huge").await;
+    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
+    assert!(worktree.dir().join("work").exists());
+}
+
+/// A name that is used twice must not cost the work that was kept first.
+#[tokio::test]
+async fn keeping_under_the_same_name_keeps_both() {
+    let fixture = Fixture::new();
+    let base = fixture.head();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    assert_eq!(worktree.keep("same").await.unwrap().commit(), None);
+    write(&worktree.dir().join("work"), "1");
+    let first = worktree.keep("same").await.unwrap();
+    assert_eq!(worktree.keep("same").await.unwrap().commit(), first.commit());
+    write(&worktree.dir().join("work"), "2");
+    let second = worktree.keep("same").await.unwrap();
+    let [first, second] = [&first, &second].map(|kept| kept.commit().unwrap());
+    assert!(repo.is_ancestor(first, second).await.unwrap());
+}
+
+/// The proof of one tree says nothing about another.
+#[tokio::test]
+async fn a_tree_is_not_removed_on_the_proof_of_another() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let one = Worktree::prepare(&repo, &fixture.path("one"), &fixture.head()).await.unwrap();
+    let two = Worktree::prepare(&repo, &fixture.path("two"), &fixture.head()).await.unwrap();
+    let kept = one.keep("one").await.unwrap();
+    assert!(matches!(two.remove(kept).await, Err(Error::OtherTree { .. })));
+    assert!(fixture.path("two/readme").exists());
+}
+
+/// After `kill -9`, what an agent had done by then is the most valuable thing on the disk.
+#[tokio::test]
+async fn what_a_crash_left_is_kept_and_the_place_is_clean_again() {
+    let fixture = Fixture::new();
+    let base = fixture.head();
+    let dir = fixture.path("trees/attempt-1");
+    let repo = fixture.open().await;
+    let crashed = Worktree::prepare(&repo, &dir, &base).await.unwrap();
+    write(&crashed.dir().join("half"), "done\n");
+    drop(crashed);
+
+    let again = Worktree::prepare(&repo, &dir, &base).await.unwrap();
+    let recovered = again.recovered().unwrap();
+    assert_eq!(repo.changed_paths(&base, recovered).await.unwrap(), ["half"]);
+    assert!(!dir.join("half").exists() && dir.join("readme").exists());
+    let kept =
+        fixture.git(&["for-each-ref", "--format=%(objectname)", "refs/kapelle/kept/leftover"]);
+    assert_eq!(kept, recovered.as_str());
+}
+
+/// At start-up nobody remembers the trees of the last run; git's records do, with their bases.
+#[tokio::test]
+async fn trees_of_earlier_runs_are_found_with_their_base() {
+    let fixture = Fixture::new();
+    let base = fixture.head();
+    let repo = fixture.open().await;
+    let left = Worktree::prepare(&repo, &fixture.path("trees/a/tree"), &base).await.unwrap();
+    Worktree::prepare(&repo, &fixture.path("elsewhere"), &base).await.unwrap();
+    fixture.commit("later", "");
+    drop(left);
+
+    let found = Worktree::leftovers(&repo, &fixture.path("trees")).await.unwrap();
+    let [found] = <[Worktree; 1]>::try_from(found).unwrap();
+    assert_eq!(found.base(), &base);
+    let kept = found.keep("a").await.unwrap();
+    assert_eq!(kept.commit(), None);
+    found.remove(kept).await.unwrap();
+    assert!(!fixture.path("trees/a/tree").exists());
+    assert!(fixture.path("elsewhere/readme").exists());
+}
+
+/// Agents start together; git's own bookkeeping of worktrees is not made for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_trees_can_be_prepared_at_once() {
+    let fixture = Fixture::new();
+    let (repo, base) = (fixture.open().await, fixture.head());
+    let tasks: Vec<_> = (0..12)
+        .map(|n| (repo.clone(), fixture.path(&format!("trees/{n}")), base.clone()))
+        .map(|(repo, dir, base)| {
+            tokio::spawn(async move { Worktree::prepare(&repo, &dir, &base).await.map(drop) })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let found = Worktree::leftovers(&repo, &fixture.path("trees")).await.unwrap();
+    assert_eq!(found.len(), 12);
+}
