@@ -87,7 +87,8 @@ impl Tool {
     fn version_min(self) -> (u32, u32) {
         match self {
             Tool::Git => (2, 38),
-            Tool::Node => (20, 0),
+            // What the dashboard's build tools ask for.
+            Tool::Node => (20, 19),
             Tool::Npm | Tool::Bubblewrap | Tool::Chromium | Tool::Postgres => (0, 0),
         }
     }
@@ -255,7 +256,10 @@ fn by_hand(packages: &[&str]) -> String {
         return install;
     }
     let line = NO_MAIN_CLUSTER.trim_end();
-    format!("echo '{line}' | sudo install -D -m 644 /dev/stdin {NO_MAIN_CLUSTER_PATH} && {install}")
+    format!(
+        "echo '{line}' | sudo install -D -m 644 /dev/stdin {NO_MAIN_CLUSTER_PATH} && \
+         {install} && sudo rm {NO_MAIN_CLUSTER_PATH}"
+    )
 }
 
 pub fn command(mut args: Args) -> Result<ExitCode> {
@@ -426,7 +430,7 @@ mod tests {
             panic!("an old tool is not ours to replace")
         };
         assert!(what.contains("node 18.19.0 is too old"), "{what}");
-        assert!(next.contains("20.0 or newer"), "{next}");
+        assert!(next.contains("20.19 or newer"), "{next}");
     }
 
     #[test]

@@ -48,8 +48,8 @@ fn steps(quick: bool) -> Vec<Step> {
         step("tidy", "walls and taste", &[], tidy::check),
         step("licences", "licences of all dependencies", &[], licences::check),
         step("web", "build the dashboard", &[], web::build),
-        step("web-types", "tsc", &["web"], web_types),
-        step("web-tests", "vitest", &["web"], web_tests),
+        step("web-types", "npm run check", &["web"], web_types),
+        step("web-tests", "npm run test", &["web"], web_tests),
         step("build", "cargo build --workspace --all-targets", &[], build),
         step("clippy", "cargo clippy, warnings are errors", &[], clippy),
         step("tests", "cargo test --workspace", &["build"], tests),
@@ -75,11 +75,11 @@ fn format() -> Result {
 }
 
 fn web_types() -> Result {
-    run::succeed(web::node_command("npm").args(["exec", "--no", "--", "tsc", "--noEmit"]))
+    run::succeed(web::node_command("npm").args(["run", "check"]))
 }
 
 fn web_tests() -> Result {
-    run::succeed(web::node_command("npm").args(["exec", "--no", "--", "vitest", "run"]))
+    run::succeed(web::node_command("npm").args(["run", "test"]))
 }
 
 fn build() -> Result {

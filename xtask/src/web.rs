@@ -83,7 +83,10 @@ fn install() -> Result {
     let mut npm = node_command("npm");
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
     run::succeed_aside(&mut npm).map_err(|error| {
-        error.hint("npm needs its registry; a proxy is set with `npm config set proxy URL`")
+        error.hint(
+            "npm says why above: its registry cannot be reached, or web/package-lock.json does \
+             not belong to web/package.json (then `npm install` in web/ makes a new one)",
+        )
     })?;
     write(&stamp, &now)
 }
