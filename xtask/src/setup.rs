@@ -108,12 +108,19 @@ impl Tool {
             Tool::Postgres => &["initdb"],
             other => &[other.name()],
         };
-        let mut programs: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
+        let mut programs: Vec<PathBuf> = names.iter().flat_map(|name| in_path(name)).collect();
         if self == Tool::Postgres {
             programs.extend(debian_initdbs());
         }
         programs
     }
+}
+
+/// Where PATH has a program of this name, as absolute paths: not everybody we hand them to searches.
+fn in_path(name: &str) -> Vec<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let candidates = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    candidates.filter(|path| path.is_absolute() && path.is_file()).collect()
 }
 
 /// Debian keeps the servers of all versions side by side, outside of PATH.
@@ -287,25 +294,25 @@ pub fn command(mut args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes sure of the tools, quietly if all are there. The demo goes on without bubblewrap where it
-/// cannot be had: Kapelle has weaker boxes to fall back to, and says so itself.
+/// Makes sure of the tools, quietly if all are there. The demo goes on with less where it must:
+/// Kapelle has weaker boxes to fall back to, and a page in place of the dashboard.
 pub fn ensure(purpose: Purpose) -> Result {
     let found = look(purpose);
     match plan(&found, System::here()) {
         Plan::Nothing => Ok(()),
         Plan::Install { packages, power } => install_and_check(purpose, &packages, power),
-        Plan::Ask { what, next } => {
-            let bearable = |(tool, probe): &(Tool, Probe)| {
-                *tool == Tool::Bubblewrap || matches!(probe, Probe::Present { .. })
-            };
-            if purpose == Purpose::Demo && found.iter().all(bearable) {
-                run::say(format!("warning: {what}"));
-                run::say(format!("the sandbox of this demo will be weaker; {next}"));
-                return Ok(());
-            }
-            Err(Error::environment(what).hint(next))
+        Plan::Ask { what, next } if purpose == Purpose::Demo && is_bearable(&found) => {
+            run::say(format!("warning: {what}"));
+            run::say(format!("the demo goes on without; to have it all, {next}"));
+            Ok(())
         }
+        Plan::Ask { what, next } => Err(Error::environment(what).hint(next)),
     }
+}
+
+/// Without git there is nothing to show; without the rest there is less.
+fn is_bearable(found: &[(Tool, Probe)]) -> bool {
+    found.iter().all(|(tool, probe)| *tool != Tool::Git || matches!(probe, Probe::Present { .. }))
 }
 
 fn look(purpose: Purpose) -> Vec<(Tool, Probe)> {
@@ -431,6 +438,12 @@ mod tests {
         };
         assert!(what.contains("node 18.19.0 is too old"), "{what}");
         assert!(next.contains("20.19 or newer"), "{next}");
+    }
+
+    #[test]
+    fn the_demo_can_do_without_all_but_git() {
+        assert!(is_bearable(&[(Tool::Git, present()), (Tool::Node, Probe::Absent)]));
+        assert!(!is_bearable(&[(Tool::Git, Probe::Absent), (Tool::Node, present())]));
     }
 
     #[test]

@@ -110,7 +110,7 @@ fn browser() -> Result {
     };
     let mut node = web::node_command("node");
     node.current_dir(run::root()).arg("web/e2e/demo.mjs");
-    node.env("KAPELLE_BIN", cargo::built("kapelle")?).env("KAPELLE_CHROMIUM", program);
+    node.env("KAPELLE_BIN", cargo::built("kapelle")?).env("CHROMIUM", program);
     run::succeed(&mut node)
 }
 
