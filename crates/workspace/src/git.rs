@@ -167,17 +167,14 @@ impl Git {
         accepted: &[i32],
         args: Vec<OsString>,
     ) -> Result<Output, Error> {
-        let mut wait = LOCK_WAIT_FIRST;
-        for _ in 1..LOCK_TRIES_MAX {
-            match self.once(accepted, &args).await {
-                Err(Error::Failed { stderr, .. }) if is_lock_contention(&stderr) => {
-                    tokio::time::sleep(wait).await;
-                    wait *= 2;
-                }
-                other => return other,
+        let mut patience = Patience::default();
+        loop {
+            let ended = self.once(accepted, &args).await;
+            match patience.wait_after(&ended) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return ended,
             }
         }
-        self.once(accepted, &args).await
     }
 
     async fn once(&self, accepted: &[i32], args: &[OsString]) -> Result<Output, Error> {
@@ -252,6 +249,25 @@ fn environment() -> BTreeMap<OsString, OsString> {
     env
 }
 
+/// How long to wait for the lock of another git before calling again.
+#[derive(Debug, Default)]
+struct Patience {
+    waits: u32,
+}
+
+impl Patience {
+    /// None if the call need not or should not be repeated.
+    fn wait_after(&mut self, ended: &Result<Output, Error>) -> Option<Duration> {
+        let locked =
+            matches!(ended, Err(Error::Failed { stderr, .. }) if is_lock_contention(stderr));
+        if !locked || self.waits + 1 >= LOCK_TRIES_MAX {
+            return None;
+        }
+        self.waits += 1;
+        Some(LOCK_WAIT_FIRST * (1 << (self.waits - 1)))
+    }
+}
+
 /// Git says `Unable to create '….lock': File exists.` A reference that is not where it was
 /// expected is refused with other words: that is an answer, and never tried again.
 fn is_lock_contention(stderr: &str) -> bool {
@@ -263,4 +279,24 @@ fn shown(args: &[OsString]) -> String {
     const CHARS_MAX: usize = 300;
     let all: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
     all.join(" ").chars().take(CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits_ms(stderr: &str) -> Vec<u128> {
+        let (arguments, status) = ("update-ref".into(), "exit status: 128".into());
+        let ended = Err(Error::Failed { arguments, status, stderr: stderr.into() });
+        let mut patience = Patience::default();
+        std::iter::from_fn(|| patience.wait_after(&ended)).map(|wait| wait.as_millis()).collect()
+    }
+
+    /// A person's own git holds locks for moments; that must delay us, not fail us.
+    #[test]
+    fn a_lock_of_another_git_is_waited_for_but_not_for_ever() {
+        let locked = "fatal: Unable to create 'refs/heads/work.lock': File exists.";
+        assert_eq!(waits_ms(locked), [50, 100, 200, 400, 800, 1_600]);
+        assert_eq!(waits_ms("fatal: bad object"), Vec::<u128>::new());
+    }
 }

@@ -7,6 +7,7 @@
 pub mod candidate;
 pub mod check;
 mod commit;
+pub mod delivery;
 pub mod git;
 pub mod process;
 pub mod reaper;
@@ -16,6 +17,7 @@ pub mod worktree;
 
 pub use candidate::Candidate;
 pub use check::{Check, CheckRun};
+pub use delivery::Delivery;
 pub use git::Git;
 pub use process::{Exit, Lease, Running, Spec, spawn};
 pub use reaper::{Reaped, reap};

@@ -1,3 +1,5 @@
+//! Candidates: built without a checkout, the same every time.
+
 use kapelle_workspace::Candidate;
 use kapelle_workspace::candidate::build;
 

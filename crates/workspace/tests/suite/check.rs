@@ -1,3 +1,5 @@
+//! Checks on exactly one commit.
+
 use std::time::Duration;
 
 use kapelle_workspace::Confinement;

@@ -1,3 +1,5 @@
+//! How git is called: nothing of the user may run, and locks are waited for.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -36,20 +38,12 @@ async fn no_program_of_the_repository_is_run() {
     assert!(!marker.exists());
 }
 
-/// A person's own git holds locks for moments; that must delay us, not fail us.
+/// What git really says about a lock is what the waiting looks for.
 #[tokio::test]
-async fn a_lock_of_another_git_is_waited_for() {
+async fn a_lock_that_stays_is_an_error_that_names_it() {
     let fixture = Fixture::new();
     let repo = fixture.open().await;
-    let lock = fixture.path("repo/.git/refs/heads/work.lock");
-    write(&lock, "");
-    let head = fixture.head();
-    let (made, ()) = tokio::join!(repo.create_branch("work", &head), async {
-        // Two polls of the other side have seen the lock by now, or will not see it at all:
-        // both orders are correct, and only the retry makes the first one succeed.
-        tokio::time::sleep(std::time::Duration::from_millis(120)).await;
-        fs::remove_file(&lock).unwrap();
-    });
-    made.unwrap();
-    assert_eq!(repo.branch_tip("work").await.unwrap(), Some(head));
+    write(&fixture.path("repo/.git/refs/heads/work.lock"), "");
+    let refused = repo.create_branch("work", &fixture.head()).await.unwrap_err();
+    assert!(refused.to_string().contains("work.lock': File exists"), "{refused}");
 }

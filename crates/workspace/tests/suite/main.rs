@@ -5,6 +5,7 @@
 
 mod candidate;
 mod check;
+mod delivery;
 mod fixture;
 mod git;
 mod process;

@@ -1,3 +1,5 @@
+//! Supervised processes, real ones.
+
 use std::time::{Duration, Instant};
 
 use kapelle_workspace::process::{Error, GRACE};

@@ -1,3 +1,5 @@
+//! Orphans of earlier runs.
+
 use kapelle_workspace::reaper::{reap, running};
 use kapelle_workspace::{Reaped, spawn};
 

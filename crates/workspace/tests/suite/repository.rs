@@ -1,3 +1,5 @@
+//! Branches, and what may move them.
+
 use std::fs;
 
 use kapelle_workspace::repository::Error;

@@ -1,3 +1,5 @@
+//! Worktrees: what an agent leaves, and that nothing of it is lost.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
