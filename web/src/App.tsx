@@ -32,7 +32,7 @@ export function App({ live }: { live: Live }) {
 function Dashboard({ overview, connection }: { overview: Overview; connection: Connection }) {
   const { project, missions, tasks, agents, activity, cost } = overview;
   const needs = useMemo(() => findNeeds(overview), [missions, tasks]);
-  const groups = useStableGroups(overview);
+  const groups = useMemo(() => tasksByMission(tasks), [tasks]);
 
   useEffect(() => {
     const waiting = needs.length === 0 ? "" : `(${needs.length}) `;
@@ -63,7 +63,3 @@ function Dashboard({ overview, connection }: { overview: Overview; connection: C
 }
 
 const NO_TASKS: Overview["tasks"] = [];
-
-function useStableGroups({ tasks }: Overview) {
-  return useMemo(() => tasksByMission(tasks), [tasks]);
-}

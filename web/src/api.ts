@@ -118,7 +118,7 @@ export type Stream = {
   close(): void;
 };
 
-type Source = Pick<EventSource, "addEventListener" | "close">;
+type Source = Pick<EventTarget, "addEventListener"> & { close(): void };
 
 const STREAM_URL = "/api/v1/stream";
 

@@ -21,11 +21,13 @@ export const Header = memo(function Header({ project, connection, missions, agen
     <header className="top">
       <div className="brand">
         <Mark />
-        <h1>
-          {project}
-          <span>Kapelle</span>
-        </h1>
-        <ConnectionState connection={connection} />
+        <div className="names">
+          <h1 className="clip">{project}</h1>
+          <p>
+            Kapelle
+            <ConnectionState connection={connection} />
+          </p>
+        </div>
       </div>
       <Figure label="Running" value={running === 0 ? "Nothing" : plural(running, "task")} quiet={running === 0}>
         {busy} of {plural(agents.length, "agent")} busy
@@ -91,10 +93,10 @@ const CONNECTION_WORDS: Record<Connection["state"], string> = {
 
 function ConnectionState({ connection }: { connection: Connection }) {
   return (
-    <p className="connection" role="status" data-connection={connection.state}>
+    <span className="connection" role="status" data-connection={connection.state}>
       <span className="dot" aria-hidden="true" />
       {CONNECTION_WORDS[connection.state]}
-    </p>
+    </span>
   );
 }
 

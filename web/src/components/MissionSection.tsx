@@ -51,7 +51,7 @@ export const MissionSection = memo(function MissionSection({ mission, tasks, new
         ) : (
           <>
             <div className="task-row task-columns" aria-hidden="true">
-              <span>Task</span>
+              <span>Task · after</span>
               <span>State · phase</span>
               <span>What</span>
               <span>Agent · attempts</span>

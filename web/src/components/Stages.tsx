@@ -30,9 +30,9 @@ type Lost = Extract<Connection, { state: "reconnecting" }>;
 
 export function Gone({ connection, retryNow }: { connection: Lost; retryNow: () => void }) {
   return (
-    <main className="stage" role="alert">
+    <main className="stage">
       <Mark />
-      <h1>Kapelle does not answer</h1>
+      <h1 role="alert">Kapelle does not answer</h1>
       <p>
         Nothing listens at <code>{location.host}</code>, or it is not Kapelle. Start it, for example with a mission; this
         page connects by itself.
@@ -49,11 +49,11 @@ export function Gone({ connection, retryNow }: { connection: Lost; retryNow: () 
 /** Lies over the page instead of pushing it, and says how old the picture is. */
 export function StaleBar({ connection, shownAt, retryNow }: { connection: Lost; shownAt: number; retryNow: () => void }) {
   return (
-    <div className="stale" role="alert">
-      <p>
+    <div className="stale">
+      <p role="alert">
         <strong>The server does not answer.</strong> You see the state of {timeOfDay(shownAt)}.
       </p>
-      <span className="note num" aria-hidden="true">
+      <span className="note num">
         <Retry connection={connection} />
       </span>
       <button type="button" className="button" onClick={retryNow}>Try now</button>

@@ -8,19 +8,28 @@ import { State } from "./Icon";
 /** Two lines in every state, so that no row changes its height while work goes on. */
 export const TaskRow = memo(function TaskRow({ task }: { task: Task }) {
   const face = taskFace(task);
+  const after = task.depends_on.join(", ");
   return (
     <li className="task-row" data-task={task.name} data-status={task.status} data-tone={face.tone}>
-      <span className="name">{task.name}</span>
+      <span className="cell name">
+        <span>{task.name}</span>
+        <span className="clip second" title={after === "" ? undefined : `after ${after}`}>
+          {after !== "" && (
+            <>
+              <span aria-hidden="true">← </span>
+              <span className="unseen">after </span>
+              {after}
+            </>
+          )}
+        </span>
+      </span>
       <span className="cell how">
         <State face={face} />
         <Phase phase={task.phase} done={task.status === "completed"} />
       </span>
       <span className="cell what">
         <span className="clip title" title={task.title}>{task.title}</span>
-        <span className="clip second" title={task.why ?? undefined}>
-          {task.depends_on.length > 0 && <span className="after">after {task.depends_on.join(", ")}</span>}
-          {task.why}
-        </span>
+        <span className="clip second" title={task.why ?? undefined}>{task.why}</span>
       </span>
       <span className="cell who">
         <span className="clip">{task.agent ?? <span className="nothing">no agent</span>}</span>
