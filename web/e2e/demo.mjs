@@ -76,8 +76,8 @@ try {
   await page.waitForFunction(() => {
     const tasks = [...document.querySelectorAll("[data-task]")].map((task) => task.dataset.status);
     const done = tasks.filter((status) => status === "completed").length;
-    const running = tasks.filter((status) => status === "in_progress" || status === "testing").length;
-    return (done >= 1 && running >= 2) || done * 2 >= tasks.length;
+    const running = tasks.filter((status) => ["in_progress", "testing", "ready_for_review"].includes(status)).length;
+    return (done >= 1 && running >= 2) || done >= 3 || (done > 0 && done === tasks.length);
   });
   await shoot(page, "running");
 
