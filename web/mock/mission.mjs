@@ -123,7 +123,8 @@ export function missionSteps() {
     at(beat + 2, (project) => {
       const commit = hash(name);
       Object.assign(task(project, name), { status: "completed", phase: "complete", agent: id, why: null, ended_at: project.now, commit });
-      Object.assign(agent(project, "merger-1"), { status: "idle", task: null, mission: null, since: project.now });
+      const merger = agent(project, "merger-1");
+      if (merger.task === name) Object.assign(merger, { status: "idle", task: null, mission: null, since: project.now });
       project.missions[0].tip = commit;
       say(project, "merger-1", `merged ${commit.slice(0, 7)}; 3 of 3 checks passed on that commit`, { task: name });
     });

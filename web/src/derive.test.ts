@@ -44,8 +44,8 @@ test("the filter wants every word, anywhere in the line", () => {
   expect(["3-1", "merged 3-1", "error"].map((filter) => matches(line, filter))).toEqual(Array(3).fill(false));
 });
 
-test("small money is not shown as none", () => {
-  expect([0, 0.004, 0.01, 1.239, 1234.5].map(money)).toEqual(["$0.00", "<$0.01", "$0.01", "$1.24", "$1,234.50"]);
+test("small money is not shown as none, and the dust of adding floats not as money", () => {
+  expect([0, 1e-16, -1e-16, 0.004, 0.01, 1.239, 1234.5].map(money)).toEqual(["$0.00", "$0.00", "$0.00", "<$0.01", "$0.01", "$1.24", "$1,234.50"]);
 });
 
 test("durations read like a clock and never go below zero", () => {

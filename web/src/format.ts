@@ -1,6 +1,10 @@
 const dollars = new Intl.NumberFormat("en-US", { style: "currency", currency: "USD" });
 
+/** Sums of floats leave dust that is not money. */
+const DUST_USD = 0.000_001;
+
 export function money(usd: number): string {
+  if (Math.abs(usd) < DUST_USD) return dollars.format(0);
   return usd > 0 && usd < 0.01 ? "<$0.01" : dollars.format(usd);
 }
 

@@ -25,7 +25,7 @@ export const MissionSection = memo(function MissionSection({ mission, tasks, new
           <span className="where">
             <b>{mission.id}</b>
             <code>{mission.branch}</code> → <code>{mission.target}</code>
-            {mission.tip !== null && <code className="tip">{shortHash(mission.tip)}</code>}
+            <code className="tip">{mission.tip === null ? "–" : shortHash(mission.tip)}</code>
           </span>
         </div>
         <h2 id={heading}>{mission.goal}</h2>

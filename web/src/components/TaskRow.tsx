@@ -66,7 +66,7 @@ function Phase({ phase, done }: { phase: string | null; done: boolean }) {
           <i key={name} data-on={index < reached} data-now={!done && index === reached - 1} />
         ))}
       </span>
-      {phase !== null && <span>{phaseWord(phase)}</span>}
+      {phase !== null && !done && <span>{phaseWord(phase)}</span>}
     </span>
   );
 }
