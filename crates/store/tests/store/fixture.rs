@@ -67,9 +67,13 @@ impl Host {
             luck: seed.wrapping_mul(2) + 1,
             commits: 0,
         };
-        let seats = BTreeMap::from([(Role::Developer, 2), (Role::Tester, 1)]);
-        host.give(Command::ConfigureTeam { seats, workers_max: 2 });
+        host.set_team(2);
         host
+    }
+
+    fn set_team(&mut self, developers: u32) {
+        let seats = BTreeMap::from([(Role::Developer, developers), (Role::Tester, 1)]);
+        self.give(Command::ConfigureTeam { seats, workers_max: 2 });
     }
 
     pub fn open(&mut self, request: &str) {
@@ -123,6 +127,9 @@ impl Host {
                 let fences = self.running.keys().copied().collect();
                 self.now += 200_000;
                 self.give(Command::Heartbeat { fences });
+            }
+            if self.chance(30) {
+                self.set_team(self.now as u32 % 3 + 1);
             }
             if mission.0 > 1 && self.chance(50) {
                 let reason = "no longer wanted".to_owned();
