@@ -1,0 +1,167 @@
+//! Connections to a SQLite file, with settings that are asserted rather than hoped for.
+//!
+//! Invariant: no connection leaves this module before every setting was read back. SQLite ignores
+//! a pragma that it does not like, and a store that is silently not durable looks like any other.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::Error;
+use crate::schema::{self, Found};
+
+/// The first version without the WAL-reset bug, which could corrupt a database with several
+/// connections.
+const SQLITE_VERSION_MIN: (i32, &str) = (3_051_003, "3.51.3");
+
+/// What a file may be for others than its owner: the journal tells what a project works on.
+const MODE: u32 = 0o600;
+
+/// More than there are different statements in this crate, so that none is prepared twice.
+const STATEMENTS_MAX: usize = 64;
+
+/// A setting: its name, what is asked for, and how SQLite tells that it is so.
+type Setting = (&'static str, &'static str, &'static str);
+
+const READING: [Setting; 3] = [
+    // Longer than any checkpoint or backup takes; who waits this long meets a bug.
+    ("busy_timeout", "30000", "30000"),
+    ("foreign_keys", "ON", "1"),
+    // A crafted database must not run functions through its views and triggers.
+    ("trusted_schema", "OFF", "0"),
+];
+
+const WRITING: [Setting; 4] = [
+    ("journal_mode", "WAL", "wal"),
+    ("synchronous", "FULL", "2"),
+    // On macOS, an fsync alone does not reach the disk; elsewhere these two change nothing.
+    ("fullfsync", "ON", "1"),
+    ("checkpoint_fullfsync", "ON", "1"),
+];
+
+/// Opens for writing; creates the file and its tables if they are missing.
+pub(crate) fn open(path: &Path) -> Result<Connection, Error> {
+    let path = locate(path)?;
+    create(&path)?;
+    let mut conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    schema::inspect(&conn, &path)?;
+    set(&conn, &WRITING)?;
+    schema::migrate(&mut conn, &path)?;
+    Ok(conn)
+}
+
+/// Opens for reading only, beside whoever writes.
+pub(crate) fn open_read_only(path: &Path) -> Result<Connection, Error> {
+    let path = locate(path)?;
+    refuse_special_file(&path)?;
+    let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    match schema::inspect(&conn, &path)? {
+        Found::Current => Ok(conn),
+        Found::Empty => Err(Error::NotAStore { path }),
+    }
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
+    let (needed_number, needed) = SQLITE_VERSION_MIN;
+    if rusqlite::version_number() < needed_number {
+        return Err(Error::SqliteTooOld { found: rusqlite::version(), needed });
+    }
+    let always = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let conn = Connection::open_with_flags(path, flags | always)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    set(&conn, &READING)?;
+    Ok(conn)
+}
+
+fn set(conn: &Connection, settings: &[Setting]) -> Result<(), Error> {
+    for &(setting, value, wanted) in settings {
+        conn.pragma_update_and_check(None, setting, value, |_| Ok(())).or_else(ignore_silence)?;
+        let found = told(conn, setting)?;
+        if found != wanted {
+            return Err(Error::Setting { setting, wanted, found });
+        }
+    }
+    Ok(())
+}
+
+fn told(conn: &Connection, setting: &str) -> Result<String, Error> {
+    let value: Value = conn.pragma_query_value(None, setting, |row| row.get(0))?;
+    Ok(match value {
+        Value::Integer(number) => number.to_string(),
+        Value::Text(text) => text,
+        other => format!("{other:?}"),
+    })
+}
+
+/// Some pragmas answer when they are set, others do not; what counts is what is read back.
+fn ignore_silence(error: rusqlite::Error) -> Result<(), rusqlite::Error> {
+    match error {
+        rusqlite::Error::QueryReturnedNoRows => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// The path with its folder resolved. Folders may be links, as homes are; the file itself must
+/// not be one, and SQLite, asked not to follow links, would refuse both.
+fn locate(path: &Path) -> Result<PathBuf, Error> {
+    let not_a_file = || Error::NotPlainFile { path: path.to_owned() };
+    let name = path.file_name().ok_or_else(not_a_file)?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    Ok(folder.canonicalize().map_err(Error::io(folder))?.join(name))
+}
+
+/// Makes sure that there is a file which only its owner can read.
+///
+/// An existing file is never opened here: closing it would drop the locks that another connection
+/// of this process holds on it (POSIX locks belong to the process, not to the descriptor).
+fn create(path: &Path) -> Result<(), Error> {
+    match OpenOptions::new().write(true).create_new(true).mode(MODE).open(path) {
+        Ok(file) => {
+            file.sync_all().map_err(Error::io(path))?;
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io(folder))
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            refuse_special_file(path)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(Error::io(path))
+        }
+        Err(error) => Err(Error::io(path)(error)),
+    }
+}
+
+fn refuse_special_file(path: &Path) -> Result<(), Error> {
+    if fs::symlink_metadata(path).map_err(Error::io(path))?.is_file() {
+        return Ok(());
+    }
+    Err(Error::NotPlainFile { path: path.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Read with the eyes of SQLite, not with ours.
+    #[test]
+    fn a_store_is_as_durable_as_it_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open(&dir.path().join("db")).unwrap();
+        let pragmas = ["journal_mode", "synchronous", "foreign_keys", "busy_timeout"];
+        let told = pragmas.map(|pragma| told(&conn, pragma).unwrap());
+        assert_eq!(told, ["wal", "2", "1", "30000"]);
+    }
+
+    /// A temporary database cannot have a write-ahead log; SQLite does not call that an error.
+    #[test]
+    fn a_setting_that_is_not_taken_is_an_error() {
+        let conn = Connection::open_in_memory().unwrap();
+        let refused = set(&conn, &WRITING).unwrap_err().to_string();
+        assert_eq!(refused, "the database did not take journal_mode = wal: it is memory");
+    }
+}

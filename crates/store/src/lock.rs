@@ -1,0 +1,126 @@
+//! Leadership: at most one process runs a project at a time.
+//!
+//! The lock belongs to an open file, so the kernel releases it with the process, however that
+//! ends. The file also tells who holds it; only the lock itself decides.
+//!
+//! Invariant: whoever has a `Leadership` is the only one, on this machine.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use kapelle_core::Timestamp;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// Somebody who only asks for the holder has the lock for an instant, and a new holder needs one
+/// to say who it is. Neither takes this long.
+const TRIES_MAX: u32 = 5;
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+/// A holder takes a few hundred bytes; the file is outside data.
+const HOLDER_BYTES_MAX: usize = 4096;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub pid: u32,
+    /// Where it answers, once it does.
+    pub url: Option<String>,
+    pub started_at: Timestamp,
+}
+
+#[derive(Debug)]
+pub struct Leadership {
+    file: Flock<File>,
+    holder: Holder,
+    path: PathBuf,
+}
+
+impl Leadership {
+    /// Takes the lock in the folder `dir`, or says who has it.
+    pub fn take(dir: &Path, holder: Holder) -> Result<Leadership, Error> {
+        let path = dir.join("lock");
+        let mut file = open(&path, OpenOptions::new().write(true).create(true).truncate(false))?;
+        for tried in 1.. {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(file) => {
+                    let leadership = Leadership { file, holder, path };
+                    leadership.write()?;
+                    return Ok(leadership);
+                }
+                Err((back, Errno::EWOULDBLOCK)) if tried < TRIES_MAX => file = back,
+                Err((back, Errno::EWOULDBLOCK)) => {
+                    return Err(Error::Held { holder: read(&back).map_err(Error::io(&path))? });
+                }
+                Err((_, errno)) => return Err(Error::io(&path)(errno.into())),
+            }
+            thread::sleep(BETWEEN_TRIES);
+        }
+        Err(Error::Held { holder: None })
+    }
+
+    /// Lets others know where to find this process.
+    pub fn publish(&mut self, url: &str) -> Result<(), Error> {
+        self.holder.url = Some(url.to_owned());
+        self.write()
+    }
+
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Readers take the first value and no more, so at no moment is there something unreadable.
+    fn write(&self) -> Result<(), Error> {
+        let text = serde_json::to_vec(&self.holder).map_err(|e| Error::io(&self.path)(e.into()))?;
+        let written = self.file.write_all_at(&text, 0);
+        written.and_then(|()| self.file.set_len(text.len() as u64)).map_err(Error::io(&self.path))
+    }
+}
+
+impl Drop for Leadership {
+    fn drop(&mut self) {
+        // A courtesy: the lock is what counts, and it is released right after.
+        let _ = self.file.set_len(0);
+    }
+}
+
+/// Who runs the project in `dir`, if somebody does.
+pub fn holder(dir: &Path) -> Result<Option<Holder>, Error> {
+    let path = dir.join("lock");
+    let file = match open(&path, &mut OpenOptions::new()) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    match Flock::lock(file, FlockArg::LockSharedNonblock) {
+        Ok(_nobody) => Ok(None),
+        Err((file, Errno::EWOULDBLOCK)) => read(&file).map_err(Error::io(&path)),
+        Err((_, errno)) => Err(Error::io(&path)(errno.into())),
+    }
+}
+
+fn open(path: &Path, options: &mut OpenOptions) -> Result<File, Error> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let opened = options.read(true).mode(0o600).custom_flags(flags.bits()).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(code) if code == Errno::ELOOP as i32 => Error::NotPlainFile { path: path.to_owned() },
+        _ => Error::io(path)(error),
+    })?;
+    if !file.metadata().map_err(Error::io(path))?.is_file() {
+        return Err(Error::NotPlainFile { path: path.to_owned() });
+    }
+    Ok(file)
+}
+
+fn read(file: &File) -> io::Result<Option<Holder>> {
+    let mut bytes = [0; HOLDER_BYTES_MAX];
+    let length = file.read_at(&mut bytes, 0)?;
+    let mut values = serde_json::Deserializer::from_slice(&bytes[..length]).into_iter();
+    Ok(values.next().and_then(Result::ok))
+}

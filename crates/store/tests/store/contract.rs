@@ -1,0 +1,112 @@
+//! The contract of a journal, told once and kept by every implementation.
+
+use kapelle_core::{Record, Seq};
+use kapelle_store::{Epoch, Error, Head, Journal, Memory, Sqlite};
+
+use crate::fixture;
+
+#[test]
+fn memory_keeps_the_contract() {
+    story(&mut Memory::default());
+}
+
+#[test]
+fn sqlite_keeps_the_contract() {
+    let dir = tempfile::tempdir().unwrap();
+    story(&mut Sqlite::open(&dir.path().join("db")).unwrap());
+}
+
+fn story(journal: &mut dyn Journal) {
+    let records = fixture::history(1, 0);
+    let [first, second, third, rest @ ..] = &records[..] else { panic!("a short history") };
+    assert_eq!(journal.head(), Head::EMPTY);
+    assert_eq!(journal.read(Seq(0), 10).unwrap(), []);
+
+    let epoch = journal.claim_epoch().unwrap();
+    let batch = [first.clone(), second.clone()];
+    let head = journal.append(epoch, Seq(0), &batch).unwrap();
+    assert_eq!(head.seq, Seq(2));
+    assert_eq!(journal.head(), head);
+
+    // Nothing of a refused append is kept.
+    refused(journal, epoch, Seq(1), &[third.clone()], "the journal stands at record 2, not at 1");
+    refused(journal, epoch, Seq(3), &[third.clone()], "the journal stands at record 2, not at 3");
+    let gap = [third.clone(), rest[1].clone()];
+    refused(journal, epoch, Seq(2), &gap, "record 5 does not follow record 3");
+    refused(journal, epoch, Seq(2), &batch, "record 1 does not follow record 2");
+
+    // Whoever claims next is the only one who may append.
+    let next = journal.claim_epoch().unwrap();
+    let stale = "epoch 1 is not current: the store is at epoch 2";
+    refused(journal, epoch, Seq(2), &[third.clone()], stale);
+    let unclaimed = "epoch 9 is not current: the store is at epoch 2";
+    refused(journal, Epoch(9), Seq(2), &[third.clone()], unclaimed);
+    assert_eq!(journal.append(next, Seq(2), &[]).unwrap(), head);
+    journal.append(next, Seq(2), &[third.clone()]).unwrap();
+    journal.append(next, Seq(3), rest).unwrap();
+
+    assert_eq!(journal.read(Seq(0), usize::MAX).unwrap(), records);
+    assert_eq!(journal.read(Seq(1), 2).unwrap(), records[1..3]);
+    assert_eq!(journal.read(journal.head().seq, 10).unwrap(), []);
+    assert_eq!(journal.read(Seq(u64::MAX), 10).unwrap(), []);
+}
+
+fn refused(
+    journal: &mut dyn Journal,
+    epoch: Epoch,
+    expected: Seq,
+    records: &[Record],
+    because: &str,
+) {
+    let before = (journal.head(), journal.read(Seq(0), usize::MAX).unwrap());
+    let error = journal.append(epoch, expected, records).unwrap_err();
+    assert_eq!(error.to_string(), because);
+    assert_eq!((journal.head(), journal.read(Seq(0), usize::MAX).unwrap()), before);
+}
+
+/// The head's hash stands for the records: not for how they were batched, nor for where they are.
+#[test]
+fn the_head_does_not_depend_on_batches_or_engines() {
+    let records = fixture::history(2, 1);
+    let dir = tempfile::tempdir().unwrap();
+    let mut memory = Memory::default();
+    let epoch = memory.claim_epoch().unwrap();
+    let head = memory.append(epoch, Seq(0), &records).unwrap();
+    for batch in [1, 7, records.len()] {
+        let path = dir.path().join(format!("db{batch}"));
+        assert_eq!(fixture::filled(&path, &records, batch).0.head(), head, "batches of {batch}");
+    }
+}
+
+/// The engine that a store hands back is the engine that wrote it.
+#[test]
+fn a_reopened_store_is_where_it_was() {
+    let records = fixture::history(3, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let (store, epoch) = fixture::filled(&path, &records, 5);
+    let (head, id) = (store.head(), store.store_id().unwrap());
+    drop(store);
+    let mut store = Sqlite::open(&path).unwrap();
+    assert_eq!((store.head(), store.store_id().unwrap()), (head, id));
+    assert_eq!(store.read(Seq(0), usize::MAX).unwrap(), records);
+    assert!(store.claim_epoch().unwrap() > epoch);
+}
+
+/// Two leaders on one file: the database itself refuses the older one.
+#[test]
+fn a_stale_leader_is_fenced_off_by_the_file() {
+    let records = fixture::history(4, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let (mut old, old_epoch) = fixture::filled(&path, &records[..2], 2);
+    let mut new = Sqlite::open(&path).unwrap();
+    let new_epoch = new.claim_epoch().unwrap();
+    let refused = old.append(old_epoch, Seq(2), &records[2..3]).unwrap_err();
+    assert!(
+        matches!(refused, Error::StaleEpoch { presented, current }
+            if presented == old_epoch && current == new_epoch),
+        "{refused}"
+    );
+    new.append(new_epoch, Seq(2), &records[2..]).unwrap();
+}

@@ -1,0 +1,253 @@
+//! A history as Kapelle makes it: the real engine, driven by a host that has no repository.
+//!
+//! The host plays by a script of numbers, so that one seed gives one history with retries,
+//! questions, pauses, conflicts and cancellations in it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kapelle_core::command::{
+    AdvanceOutcome, AttemptOutcome, CandidateOutcome, CheckResult, DeliveryOutcome, Spending,
+};
+use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::flow::Phase;
+use kapelle_core::mission::MissionStage;
+use kapelle_core::plan::Plan;
+use kapelle_core::policy::{Check, Policy};
+use kapelle_core::report::{Question, Usage};
+use kapelle_core::task::Stage;
+use kapelle_core::{
+    Actor, Command, Commit, Effect, Engine, Fence, MissionId, Record, RequestId, Role, Timestamp,
+    Usd,
+};
+use kapelle_store::{Epoch, Journal, Sqlite};
+
+pub struct Host {
+    pub engine: Engine,
+    pub records: Vec<Record>,
+    running: BTreeMap<Fence, Effect>,
+    now: u64,
+    luck: u64,
+    commits: u64,
+}
+
+pub fn me() -> Actor {
+    Actor("ada".into())
+}
+
+/// A first mission that ends well whatever happens on the way, and `more` that end anyhow.
+pub fn history(seed: u64, more: u32) -> Vec<Record> {
+    let mut host = Host::new(seed);
+    host.open("first");
+    host.run_until_settled(MissionId(1));
+    for number in 0..more {
+        host.open(&format!("more-{number}"));
+        host.run_until_settled(MissionId(number + 2));
+    }
+    host.records
+}
+
+/// A store with that history, written in batches of `batch` records.
+pub fn filled(path: &Path, records: &[Record], batch: usize) -> (Sqlite, Epoch) {
+    let mut store = Sqlite::open(path).unwrap();
+    let epoch = store.claim_epoch().unwrap();
+    for batch in records.chunks(batch) {
+        store.append(epoch, store.head().seq, batch).unwrap();
+    }
+    (store, epoch)
+}
+
+impl Host {
+    pub fn new(seed: u64) -> Host {
+        let mut host = Host {
+            engine: Engine::recover([]),
+            records: Vec::new(),
+            running: BTreeMap::new(),
+            now: 1_000_000,
+            luck: seed.wrapping_mul(2) + 1,
+            commits: 0,
+        };
+        host.set_team(2);
+        host
+    }
+
+    fn set_team(&mut self, developers: u32) {
+        let seats = BTreeMap::from([(Role::Developer, developers), (Role::Tester, 1)]);
+        self.give(Command::ConfigureTeam { seats, workers_max: 2 });
+    }
+
+    pub fn open(&mut self, request: &str) {
+        let plan = r#"{"tasks": [
+            {"id": "1-1", "title": "first", "priority": "HIGH"},
+            {"id": "1-2", "title": "second", "dependencies": ["1-1"]},
+            {"id": "1-3", "title": "third"},
+            {"id": "1-4", "title": "last", "dependencies": ["1-2", "1-3"]}]}"#;
+        let check = Check { name: "test".into(), command: "true".into(), timeout_ms: 1_000 };
+        let policy = Policy {
+            flow: vec![Phase::Red, Phase::Green],
+            checks: vec![check],
+            ..Policy::default()
+        };
+        let base = self.commit();
+        self.give(Command::OpenMission {
+            request: RequestId(request.into()),
+            goal: format!("the goal of {request}"),
+            target: "main".into(),
+            base,
+            plan: Plan::parse(plan).unwrap(),
+            policy: Box::new(policy),
+            by: me(),
+        });
+    }
+
+    /// Lets things happen until nothing more will.
+    pub fn run_until_settled(&mut self, mission: MissionId) {
+        for _ in 0..10_000 {
+            self.now += 500;
+            if let Some((fence, effect)) = self.running.pop_first() {
+                let command = self.finish(fence, &effect);
+                self.give(command);
+            } else if !self.ask_people(mission) {
+                match self.engine.state().wake_at() {
+                    Some(at) if self.running.is_empty() => {
+                        self.now = self.now.max(at.0);
+                        self.give(Command::Tick);
+                    }
+                    _ => return,
+                }
+            }
+            if self.chance(40) {
+                self.give(Command::HostStarted);
+            }
+            if self.chance(60) {
+                let reason = "lunch".to_owned();
+                self.give(Command::PauseMission { mission, reason, by: me() });
+            }
+            if self.chance(30) {
+                let fences = self.running.keys().copied().collect();
+                self.now += 200_000;
+                self.give(Command::Heartbeat { fences });
+            }
+            if self.chance(30) {
+                self.set_team(self.now as u32 % 3 + 1);
+            }
+            if mission.0 > 1 && self.chance(50) {
+                let reason = "no longer wanted".to_owned();
+                self.give(Command::CancelMission { mission, reason, by: me() });
+            }
+        }
+        panic!("{mission} does not settle");
+    }
+
+    /// What only a person can do; false when there is nothing of that kind.
+    fn ask_people(&mut self, id: MissionId) -> bool {
+        let state = self.engine.state();
+        let mission = state.mission(id).unwrap();
+        let asking = state.tasks_of(mission).find_map(|task| match &task.stage {
+            Stage::Asking { question } => Some((task.id, question.resume_id.clone())),
+            _ => None,
+        });
+        let command = match (&mission.stage, asking) {
+            _ if mission.has_ended() => return false,
+            _ if mission.paused.is_some() => Command::ResumeMission { mission: id, by: me() },
+            (_, Some((task, resume_id))) => {
+                Command::AnswerCheckpoint { task, resume_id, input: "yes".into(), by: me() }
+            }
+            (MissionStage::Proposed { commit }, None) => {
+                Command::ApproveDelivery { mission: id, commit: commit.clone(), by: me() }
+            }
+            _ => return false,
+        };
+        self.give(command);
+        true
+    }
+
+    /// One input, with its records and what it starts and stops.
+    pub fn give(&mut self, command: Command) {
+        let batch = self.engine.handle(vec![((), command)], Timestamp(self.now));
+        self.records.extend(batch.records.iter().cloned());
+        let actions = self.engine.committed(batch);
+        self.running.extend(actions.start);
+        for fence in actions.stop {
+            self.running.remove(&fence);
+        }
+    }
+
+    fn finish(&mut self, fence: Fence, effect: &Effect) -> Command {
+        if self.chance(25) && !matches!(effect, Effect::RunAttempt { .. }) {
+            let failure = Failure::new(FailureKind::DiskFull, "no space left on device");
+            return Command::FailStep { fence, failure };
+        }
+        match effect {
+            Effect::PrepareBranch { base, .. } => {
+                Command::FinishBranch { fence, tip: base.clone() }
+            }
+            Effect::RunAttempt { .. } => self.finish_attempt(fence),
+            Effect::RunChecks { task, .. } => {
+                let state = self.engine.state();
+                let task = state.task(*task).unwrap();
+                let red = matches!(task.stage, Stage::Gating { .. })
+                    && task.phase(&state.mission(task.mission).unwrap().policy) == Some(Phase::Red);
+                let passed = red == self.chance(15);
+                let (name, output) = ("test".to_owned(), "1 test ran".to_owned());
+                let results = vec![CheckResult { name, passed, output, duration_ms: 12 }];
+                Command::FinishChecks { fence, results }
+            }
+            Effect::BuildCandidate { .. } => {
+                let paths = vec!["src/lib.rs".to_owned()];
+                let conflict = self.chance(20);
+                let built = CandidateOutcome::Built(self.commit());
+                let outcome = if conflict { CandidateOutcome::Conflict { paths } } else { built };
+                Command::FinishCandidate { fence, outcome }
+            }
+            Effect::AdvanceBranch { .. } => {
+                let actual = self.commit();
+                let moved = self.chance(10);
+                let outcome = match moved {
+                    true => AdvanceOutcome::Moved { actual },
+                    false => AdvanceOutcome::Advanced,
+                };
+                Command::FinishAdvance { fence, outcome }
+            }
+            Effect::Deliver { .. } => {
+                let refused = DeliveryOutcome::Refused { reason: "main is protected".into() };
+                let outcome = if self.chance(2) { refused } else { DeliveryOutcome::Delivered };
+                Command::FinishDelivery { fence, outcome }
+            }
+        }
+    }
+
+    fn finish_attempt(&mut self, fence: Fence) -> Command {
+        let change = Some(self.commit());
+        let outcome = match self.luck() % 16 {
+            0 => AttemptOutcome::Failed(Failure::new(FailureKind::Network, "connection reset")),
+            1 => {
+                let (message, resume_id) = ("may I?".to_owned(), format!("q{fence}"));
+                let question = Question { message, resume_id, options: vec!["yes".into()] };
+                AttemptOutcome::Asked { question, change }
+            }
+            _ => AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()] },
+        };
+        let usd = if self.chance(50) { Usd::cents(300) } else { Usd::micros(12_345) };
+        let model = "demo".to_owned();
+        let usage = vec![Usage { model, input_tokens: 1_000, output_tokens: 100 }];
+        Command::FinishAttempt { fence, outcome, spent: Spending { usd, usage } }
+    }
+
+    fn commit(&mut self) -> Commit {
+        self.commits += 1;
+        format!("{:040x}", self.commits).parse().unwrap()
+    }
+
+    fn chance(&mut self, one_in: u64) -> bool {
+        self.luck().is_multiple_of(one_in)
+    }
+
+    /// A fixed sequence of numbers without a pattern (splitmix64).
+    fn luck(&mut self) -> u64 {
+        self.luck = self.luck.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.luck ^ (self.luck >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}

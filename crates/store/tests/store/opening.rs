@@ -1,0 +1,114 @@
+//! What may be opened as a store, by whom, and what is refused.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use kapelle_core::Seq;
+use kapelle_store::{Error, Journal, Reader, Sqlite};
+use rusqlite::Connection;
+
+use crate::fixture;
+
+/// The journal tells what a project works on; so do its companions.
+#[test]
+fn only_the_owner_can_read_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let _store = fixture::filled(&path, &fixture::history(1, 0), 10);
+    for name in ["db", "db-wal", "db-shm"] {
+        let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    Sqlite::open(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// An older binary must not write what it does not understand, nor change a byte of it.
+#[test]
+fn a_newer_store_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    drop(Sqlite::open(&path).unwrap());
+    let raw = Connection::open(&path).unwrap();
+    raw.pragma_update(None, "user_version", 99).unwrap();
+    drop(raw);
+    let before = fs::read(&path).unwrap();
+    for refused in [Sqlite::open(&path).unwrap_err(), Reader::open(&path).unwrap_err()] {
+        assert!(matches!(refused, Error::TooNew { found: 99, known: 1, .. }), "{refused}");
+        assert!(
+            refused.to_string().ends_with(
+                "was written by a newer version: its schema is 99, this version knows 1"
+            )
+        );
+    }
+    assert!(fs::read(&path).unwrap() == before);
+}
+
+#[test]
+fn a_symbolic_link_is_not_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, link) = (dir.path().join("db"), dir.path().join("link"));
+    drop(Sqlite::open(&path).unwrap());
+    symlink(&path, &link).unwrap();
+    let dangling = dir.path().join("dangling");
+    symlink(dir.path().join("nowhere"), &dangling).unwrap();
+    for link in [link, dangling] {
+        for refused in [Sqlite::open(&link).unwrap_err(), Reader::open(&link).unwrap_err()] {
+            assert!(matches!(refused, Error::NotPlainFile { .. }), "{refused}");
+        }
+    }
+    assert!(!dir.path().join("nowhere").exists());
+}
+
+/// Homes and temporary folders are often links; that is not the store's business.
+#[test]
+fn a_folder_may_be_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("real")).unwrap();
+    symlink(dir.path().join("real"), dir.path().join("folder")).unwrap();
+    Sqlite::open(&dir.path().join("folder/db")).unwrap();
+    Reader::open(&dir.path().join("folder/db")).unwrap();
+}
+
+#[test]
+fn other_peoples_databases_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    let before = fs::read(&path).unwrap();
+    for refused in [Sqlite::open(&path).unwrap_err(), Reader::open(&path).unwrap_err()] {
+        assert!(matches!(refused, Error::NotAStore { .. }), "{refused}");
+    }
+    assert!(fs::read(&path).unwrap() == before);
+}
+
+/// `kapelle log` looks on while a run is on.
+#[test]
+fn a_reader_sees_what_is_committed_while_somebody_writes() {
+    let records = fixture::history(5, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let (mut store, epoch) = fixture::filled(&path, &records[..4], 4);
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!(reader.head().unwrap(), store.head());
+    assert_eq!(reader.store_id().unwrap(), store.store_id().unwrap());
+    store.append(epoch, Seq(4), &records[4..]).unwrap();
+    assert_eq!(reader.head().unwrap(), store.head());
+    assert_eq!(reader.records(Seq(3), 2).unwrap(), records[3..5]);
+    let all: Vec<_> = reader.history(Seq(0)).map(Result::unwrap).collect();
+    assert_eq!(all, records);
+}
+
+/// The prompt of a SQL client is no place to rewrite history by accident.
+#[test]
+fn the_journal_cannot_be_edited_by_accident() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let _store = fixture::filled(&path, &fixture::history(6, 0), 10);
+    let raw = Connection::open(&path).unwrap();
+    for sql in ["DELETE FROM journal WHERE seq = 3", "UPDATE journal SET body = '{}'"] {
+        let refused = raw.execute(sql, []).unwrap_err().to_string();
+        assert_eq!(refused, "the journal is append-only", "{sql}");
+    }
+}
