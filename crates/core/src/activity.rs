@@ -131,7 +131,7 @@ fn task_line(state: &State, event: &Event) -> Option<Line> {
             (task, Told::info(format!("answered: {}", first_line(input))).by(by))
         }
         Event::ChangeRejected { task, failure } => {
-            (task, Told::error(format!("rejected: {}", last_line(&failure.message))))
+            (task, Told::error(format!("rejected: {}", first_line(&failure.message))))
         }
         Event::RetryScheduled { task, from, .. } => {
             let from = match from {

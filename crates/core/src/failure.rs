@@ -28,6 +28,22 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
+    pub const ALL: [FailureKind; 13] = [
+        FailureKind::Network,
+        FailureKind::RateLimited,
+        FailureKind::FileLocked,
+        FailureKind::ValidationFailed,
+        FailureKind::AgentError,
+        FailureKind::GitConflict,
+        FailureKind::Timeout,
+        FailureKind::Hang,
+        FailureKind::OutOfMemory,
+        FailureKind::DiskFull,
+        FailureKind::Budget,
+        FailureKind::Auth,
+        FailureKind::DependencyFailed,
+    ];
+
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -102,7 +102,7 @@ impl State {
                 task: task.id,
                 resume_id: question.resume_id.clone(),
                 input: input.clone(),
-                by: Actor("answered beforehand".into()),
+                by: Actor("configuration".into()),
             });
         }
         events

@@ -1,0 +1,230 @@
+//! The command line: what can be said, and how it is explained.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Hand a goal to a team of coding agents; get it delivered to your repository.
+#[derive(Debug, Parser)]
+#[command(name = "kapelle", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const AFTER_HELP: &str = "Examples:
+  kapelle demo                                   see it work, without keys or configuration
+  kapelle run \"add rate limiting to the API\"     one goal, one task
+  kapelle run --plan plan.json                   a plan of tasks
+  kapelle approve                                deliver what was merged
+  kapelle run --resume                           go on after an interruption
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 4 waiting for a person, 5 budget,
+6 store or environment, 130 interrupted.";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Deliver a small mission on a sample repository, with the scripted team
+    Demo(DemoArgs),
+    /// Write a kapelle.toml to start from
+    Init(InitArgs),
+    /// Check that this machine has what Kapelle needs
+    Doctor(LookArgs),
+    /// Deliver a goal, or go on with what was begun
+    Run(RunArgs),
+    /// Show the missions
+    Status(LookArgs),
+    /// Show the tasks
+    Tasks(LookArgs),
+    /// Say why a task is not running or not merged
+    Why(WhyArgs),
+    /// Show what happened
+    Log(LogArgs),
+    /// Approve the delivery of what a mission merged
+    Approve(ApproveArgs),
+    /// Answer the question of a task
+    Answer(AnswerArgs),
+    /// Pause a mission: its agents stop, their work is kept
+    Pause(PauseArgs),
+    /// Let a paused mission go on
+    Resume(ResumeArgs),
+    /// End a mission for good
+    Cancel(CancelArgs),
+    /// Check the journal
+    #[command(subcommand)]
+    Audit(AuditCommand),
+    /// Programs that are agents
+    #[command(subcommand, hide = true)]
+    Agent(AgentCommand),
+    /// Write the generated reference
+    #[command(hide = true)]
+    Docs(DocsArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AuditCommand {
+    /// Recompute the hash chain and name the first broken record
+    Verify(LookArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Play a scenario file
+    Scripted(ScriptedArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kapelle run \"add rate limiting to the API\"
+  kapelle run --plan plan.json --yes
+  kapelle run --resume --yes --json")]
+pub struct RunArgs {
+    /// What you want, in your words
+    pub goal: Option<String>,
+    /// A plan of tasks (docs/reference/plan.schema.json); without it the goal is one task
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Go on with what was begun in this repository
+    #[arg(long, conflicts_with_all = ["goal", "plan"])]
+    pub resume: bool,
+    /// Approve the delivery beforehand; recorded under your name
+    #[arg(long)]
+    pub yes: bool,
+    /// Print a final report as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The branch to deliver to [default: the one that is checked out]
+    #[arg(long, value_name = "BRANCH")]
+    pub target: Option<String>,
+    /// Run agents and checks without a sandbox; recorded under your name
+    #[arg(long)]
+    pub unsandboxed: bool,
+    /// Do not serve the dashboard
+    #[arg(long)]
+    pub no_dashboard: bool,
+    /// The dashboard's port [default: 7117, or the next free one]
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Keep the dashboard open after the mission, until Ctrl-C
+    #[arg(long, conflicts_with = "no_dashboard")]
+    pub keep_open: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kapelle demo
+  kapelle demo --yes --json
+  kapelle demo --dir /tmp/sample --keep-open --pace 400")]
+pub struct DemoArgs {
+    /// Put the sample repository, with its store, here and leave it [default: a temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Approve the delivery beforehand; the demo does so anyway, it is your sample
+    #[arg(long)]
+    pub yes: bool,
+    /// Print a final report as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Keep the dashboard open after the mission, until Ctrl-C
+    #[arg(long)]
+    pub keep_open: bool,
+    /// Let the scripted agents pause after every step, so that you can follow
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub pace: u64,
+    /// The dashboard's port [default: 7117, or the next free one]
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Run without a sandbox, where there is none
+    #[arg(long)]
+    pub unsandboxed: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Replace a kapelle.toml that is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LookArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// The task, as the plan names it (3-1), or with its mission (m1/3-1)
+    pub task: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// Only the last N records
+    #[arg(long, value_name = "N")]
+    pub last: Option<u64>,
+    /// Print the records as JSON, one a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ApproveArgs {
+    /// The mission, such as m1 [default: the last one]
+    pub mission: Option<String>,
+    /// The commit that you looked at; refused if another one is proposed
+    #[arg(long)]
+    pub commit: Option<String>,
+    /// Print a final report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AnswerArgs {
+    /// The task that asks, such as 3-1 or m1/3-1
+    pub task: String,
+    pub answer: String,
+}
+
+#[derive(Debug, Args)]
+pub struct PauseArgs {
+    /// The mission, such as m1 [default: the last one]
+    pub mission: Option<String>,
+    /// Why; it is shown to everybody who wonders
+    #[arg(long, default_value = "paused by hand")]
+    pub reason: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// The mission, such as m1 [default: the last one]
+    pub mission: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct CancelArgs {
+    /// The mission, such as m1 [default: the last one]
+    pub mission: Option<String>,
+    /// Why; it is recorded
+    #[arg(long)]
+    pub reason: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ScriptedArgs {
+    /// The scenario to play
+    #[arg(long, value_name = "FILE")]
+    pub scenario: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct DocsArgs {
+    /// Where to write the files
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}

@@ -1,0 +1,172 @@
+//! What a person asks of missions: approve, answer, pause, resume, cancel.
+//!
+//! If a Kapelle runs the project, it is asked over HTTP. If not, the decision is recorded in the
+//! journal, and carried out by the next one that runs.
+
+use kapelle_conductor::project::record;
+use kapelle_core::mission::MissionStage;
+use kapelle_core::task::{Stage, Task};
+use kapelle_core::{Actor, Command, Commit, MissionId, State};
+use kapelle_server::Client;
+use kapelle_server::wire::Ask;
+
+use crate::args::{AnswerArgs, ApproveArgs, CancelArgs, PauseArgs, ResumeArgs};
+use crate::output::{Exit, Problem, say};
+use crate::project::{Project, person, refusal};
+use crate::run::{Watch, go_on};
+use crate::session::Approval;
+
+pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let (_, engine) = project.read()?;
+    let mission = find_mission(engine.state(), args.mission.as_deref())?;
+    let commit = proposed(engine.state(), mission, args.commit.as_deref())?;
+    if let Some(client) = running(&project)? {
+        let ask =
+            Ask::Approve { mission: mission.to_string(), commit: commit.to_string(), by: person() };
+        client.ask(&ask).await.map_err(refusal)?;
+        say(format!("approved {} of {mission}", commit.short()));
+        return Ok(Exit::Done);
+    }
+    let by = Actor(person());
+    record_alone(&project, Command::ApproveDelivery { mission, commit: commit.clone(), by })?;
+    say(format!("approved {} of {mission}", commit.short()));
+    let watch = Watch {
+        approval: Approval::Asked,
+        json: args.json,
+        dashboard: false,
+        port: None,
+        keep_open: false,
+    };
+    go_on(project, watch).await
+}
+
+pub async fn answer(args: AnswerArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let (_, engine) = project.read()?;
+    let task = find_task(engine.state(), &args.task)?;
+    let Stage::Asking { question } = &task.stage else {
+        return Err(Problem::refused(format!("task {} is not asking anything", args.task))
+            .hint("kapelle tasks shows who asks"));
+    };
+    let (id, resume_id, input) = (task.id, question.resume_id.clone(), args.answer);
+    let ask = Ask::Answer {
+        task: id.0,
+        resume_id: resume_id.clone(),
+        input: input.clone(),
+        by: person(),
+    };
+    let by = Actor(person());
+    let command = Command::AnswerCheckpoint { task: id, resume_id, input, by };
+    carry_out(&project, ask, command, "answered").await
+}
+
+pub async fn pause(args: PauseArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let mission = mission_here(&project, args.mission.as_deref())?;
+    let reason = args.reason;
+    let ask = Ask::Pause { mission: mission.to_string(), reason: reason.clone(), by: person() };
+    let command = Command::PauseMission { mission, reason, by: Actor(person()) };
+    carry_out(&project, ask, command, "paused").await
+}
+
+pub async fn resume(args: ResumeArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let mission = mission_here(&project, args.mission.as_deref())?;
+    let ask = Ask::Resume { mission: mission.to_string(), by: person() };
+    let command = Command::ResumeMission { mission, by: Actor(person()) };
+    carry_out(&project, ask, command, "resumed").await
+}
+
+pub async fn cancel(args: CancelArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let mission = mission_here(&project, args.mission.as_deref())?;
+    let reason = args.reason;
+    let ask = Ask::Cancel { mission: mission.to_string(), reason: reason.clone(), by: person() };
+    let command = Command::CancelMission { mission, reason, by: Actor(person()) };
+    carry_out(&project, ask, command, "cancelled").await
+}
+
+async fn carry_out(
+    project: &Project,
+    ask: Ask,
+    command: Command,
+    done: &str,
+) -> Result<Exit, Problem> {
+    match running(project)? {
+        Some(client) => {
+            client.ask(&ask).await.map_err(refusal)?;
+            say(done);
+        }
+        None => {
+            record_alone(project, command)?;
+            say(format!("{done}; nothing runs this project now, go on with: kapelle run --resume"));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn record_alone(project: &Project, command: Command) -> Result<(), Problem> {
+    record(&project.state_dir(), command).map_err(|error| match error {
+        kapelle_conductor::Error::Refused(refusal) => Problem::refused(refusal),
+        other => Problem::environment(other),
+    })
+}
+
+/// A client for the Kapelle that runs the project, if one does.
+fn running(project: &Project) -> Result<Option<Client>, Problem> {
+    match kapelle_store::holder(&project.state_dir())? {
+        None => Ok(None),
+        Some(holder) => match holder.url {
+            Some(url) => Ok(Some(Client::new(&url, &project.token()?))),
+            None => Err(Problem::refused(format!(
+                "process {} runs this project without a dashboard, so it cannot be asked",
+                holder.pid
+            ))
+            .hint("stop it with Ctrl-C first; nothing is lost")),
+        },
+    }
+}
+
+fn mission_here(project: &Project, named: Option<&str>) -> Result<MissionId, Problem> {
+    let (_, engine) = project.read()?;
+    find_mission(engine.state(), named)
+}
+
+/// The named mission, or the last one.
+pub fn find_mission(state: &State, named: Option<&str>) -> Result<MissionId, Problem> {
+    match named {
+        Some(name) => name.parse().map_err(Problem::usage),
+        None => match state.missions().next_back() {
+            Some(mission) => Ok(mission.id),
+            None => Err(Problem::refused("there is no mission yet")),
+        },
+    }
+}
+
+/// `3-1` in the last mission, or `m1/3-1`.
+pub fn find_task<'a>(state: &'a State, name: &str) -> Result<&'a Task, Problem> {
+    let (mission, task) = match name.split_once('/') {
+        Some((mission, task)) => (find_mission(state, Some(mission))?, task),
+        None => (find_mission(state, None)?, name),
+    };
+    state.task_named(mission, task).ok_or_else(|| {
+        Problem::refused(format!("{mission} has no task {task}")).hint("kapelle tasks lists them")
+    })
+}
+
+/// The commit that waits for approval. A person who names one must name that one.
+fn proposed(state: &State, id: MissionId, named: Option<&str>) -> Result<Commit, Problem> {
+    let mission = state.mission(id);
+    let Some(MissionStage::Proposed { commit }) = mission.map(|mission| &mission.stage) else {
+        let status = mission.map_or("unknown", |mission| mission.status().name());
+        return Err(Problem::refused(format!("{id} has nothing to approve: it is {status}")));
+    };
+    match named {
+        Some(named) if named.len() < 7 || !commit.as_str().starts_with(named) => {
+            Err(Problem::refused(format!("{id} proposes {commit}, not {named}"))
+                .hint(format!("look at it: git log {}", commit.short())))
+        }
+        _ => Ok(commit.clone()),
+    }
+}

@@ -1,0 +1,145 @@
+//! `kapelle demo`: a sample repository and a scripted team that delivers a mission on it.
+//!
+//! Everything but the models is real: engine, store, git, sandbox, checks, merge queue. The sample
+//! appears in its place whole or not at all, with its request in it, so that a demo that is killed
+//! at any moment can be resumed.
+
+use std::path::{Path, PathBuf};
+
+use kapelle_core::RequestId;
+use kapelle_core::plan::Plan;
+use kapelle_core::policy::Sandbox;
+use kapelle_workspace::Git;
+
+use crate::args::DemoArgs;
+use crate::output::{Exit, Problem, say};
+use crate::project::{Project, STATE_DIR, person};
+use crate::run::{Request, Watch, go_on};
+use crate::session::Approval;
+
+const PLAN: &str = include_str!("demo/plan.json");
+const SCENARIO: &str = include_str!("demo/scenario.toml");
+
+/// The sample repository's files.
+const FILES: [(&str, &str); 3] = [
+    ("README.md", include_str!("demo/sample/README.md")),
+    ("tests/run.sh", include_str!("demo/sample/tests/run.sh")),
+    ("kapelle.toml", include_str!("demo/kapelle.toml")),
+];
+
+pub async fn demo(args: DemoArgs) -> Result<Exit, Problem> {
+    let sandbox = if args.unsandboxed { Sandbox::Off } else { Sandbox::Required };
+    let place = match &args.dir {
+        Some(dir) => Place::stays(dir)?,
+        None => Place::temporary()?,
+    };
+    say(format!("making a sample repository in {}", place.dir.display()));
+    make_sample(&place.dir, args.pace, sandbox).await?;
+    let project = Project::at(&place.dir).await?;
+    project.ready_to_work(sandbox).await?;
+    say("a scripted team now delivers 8 tasks on it, test first; this takes about half a minute");
+    let watch = Watch {
+        // The sample belongs to whoever runs the demo.
+        approval: Approval::Given,
+        json: args.json,
+        dashboard: true,
+        port: args.port,
+        keep_open: args.keep_open,
+    };
+    let exit = go_on(project, watch).await?;
+    match place.stays {
+        true => say(format!("look around: cd {} && git log --stat", place.dir.display())),
+        false => place.remove(),
+    }
+    Ok(exit)
+}
+
+struct Place {
+    dir: PathBuf,
+    stays: bool,
+}
+
+impl Place {
+    fn stays(dir: &Path) -> Result<Place, Problem> {
+        let there = dir.read_dir().map(|mut entries| entries.next().is_some());
+        if there.unwrap_or(false) {
+            return Err(Problem::refused(format!("{} is not empty", dir.display())).hint(
+                "name a new folder, or go on with the demo in it: kapelle run --resume --yes",
+            ));
+        }
+        let absolute = std::path::absolute(dir).map_err(Problem::environment)?;
+        Ok(Place { dir: absolute, stays: true })
+    }
+
+    fn temporary() -> Result<Place, Problem> {
+        let name = format!("kapelle-demo-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        Ok(Place { dir, stays: false })
+    }
+
+    fn remove(&self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
+            say(format!("{} could not be removed: {error}", self.dir.display()));
+        }
+    }
+}
+
+/// Made beside its place and moved there as a whole.
+async fn make_sample(dir: &Path, pace_ms: u64, sandbox: Sandbox) -> Result<(), Problem> {
+    let file = |e: std::io::Error| Problem::environment(format!("{}: {e}", dir.display()));
+    let name = dir.file_name().ok_or_else(|| Problem::usage("the demo needs a folder"))?;
+    let beside = dir.with_file_name(format!(".{}-{}", name.to_string_lossy(), std::process::id()));
+    std::fs::create_dir_all(&beside).map_err(file)?;
+    for (path, text) in FILES {
+        let path = beside.join(path);
+        std::fs::create_dir_all(path.parent().unwrap_or(&beside)).map_err(file)?;
+        std::fs::write(&path, text).map_err(file)?;
+    }
+    let git = Git::in_dir(&beside);
+    let commands: [&[&str]; 3] = [
+        &["init", "--quiet", "--initial-branch=main"],
+        &["add", "--all"],
+        &["commit", "--quiet", "--message", "an empty to-do list"],
+    ];
+    for command in commands {
+        let command = command.iter().map(Into::into).collect();
+        git.run(command).await.map_err(Problem::environment)?;
+    }
+    let request = Request {
+        request: RequestId("demo".into()),
+        goal: "Build a to-do list for the shell".into(),
+        plan: Plan::parse(PLAN).map_err(Problem::environment)?,
+        sandbox,
+        target: Some("main".into()),
+        by: person(),
+    };
+    let state = beside.join(STATE_DIR);
+    request.write(&state)?;
+    let scenario = format!("pace_ms = {pace_ms}\n{SCENARIO}");
+    std::fs::write(state.join("scenario.toml"), scenario).map_err(file)?;
+    std::fs::rename(&beside, dir).map_err(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kapelle_agents::scenario::Scenario;
+
+    #[test]
+    fn the_plan_and_the_scenario_belong_together() {
+        let plan = Plan::parse(PLAN).unwrap();
+        let scenario = Scenario::parse(SCENARIO).unwrap();
+        assert!(plan.tasks.len() >= 6);
+        for task in &plan.tasks {
+            let phases: Vec<_> = scenario
+                .plays
+                .iter()
+                .filter(|play| play.task == task.id)
+                .filter_map(|play| play.phase)
+                .map(kapelle_core::flow::Phase::name)
+                .collect();
+            assert!(phases.contains(&"red") && phases.contains(&"green"), "{}", task.id);
+        }
+        assert!(crate::config::Config::parse(FILES[2].1).is_ok());
+    }
+}

@@ -1,0 +1,96 @@
+//! `kapelle doctor`: does this machine have what Kapelle needs?
+
+use kapelle_workspace::sandbox::{Sandbox, Sandboxing};
+use serde::Serialize;
+
+use crate::args::LookArgs;
+use crate::output::{Exit, Problem, print, print_json};
+use crate::project::Project;
+
+/// `git merge-tree --write-tree` came with this version.
+const GIT_VERSION_MIN: (u32, u32) = (2, 38);
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    fine: bool,
+    found: String,
+    hint: Option<String>,
+}
+
+pub async fn doctor(args: &LookArgs) -> Result<Exit, Problem> {
+    let findings = [git().await, sandbox().await, project().await];
+    if args.json {
+        print_json(&findings)?;
+    } else {
+        for finding in &findings {
+            let mark = if finding.fine { "ok     " } else { "MISSING" };
+            print(format!("{mark}  {}: {}", finding.what, finding.found));
+            if let Some(hint) = &finding.hint {
+                print(format!("         {hint}"));
+            }
+        }
+    }
+    let fine = findings.iter().all(|finding| finding.fine);
+    Ok(if fine { Exit::Done } else { Exit::Environment })
+}
+
+async fn git() -> Finding {
+    let output = tokio::process::Command::new("git").arg("--version").output().await;
+    let found = match output {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let fine = version(&found).is_some_and(|version| version >= GIT_VERSION_MIN);
+    let (major, minor) = GIT_VERSION_MIN;
+    let hint =
+        (!fine).then(|| format!("install git {major}.{minor} or newer: apt-get install git"));
+    Finding { what: "git", fine, found, hint }
+}
+
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.strip_prefix("git version ")?.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+async fn sandbox() -> Finding {
+    let what = "sandbox";
+    match Sandbox::probe().await {
+        Sandboxing::Usable(_) => {
+            let found = "bubblewrap works: own files, processes and network".to_owned();
+            Finding { what, fine: true, found, hint: None }
+        }
+        Sandboxing::Unusable { reason, hint } => {
+            Finding { what, fine: false, found: reason, hint: Some(hint) }
+        }
+    }
+}
+
+async fn project() -> Finding {
+    let what = "project";
+    match Project::here().await {
+        Ok(project) => {
+            let roles: Vec<&str> = project.config.roles.keys().map(|role| role.name()).collect();
+            let fine = !roles.is_empty();
+            let hint = (!fine).then(|| "`kapelle init` writes a kapelle.toml to start from".into());
+            let found = match fine {
+                true => format!("{} with agents for: {}", project.name(), roles.join(", ")),
+                false => format!("{} has no agents configured", project.name()),
+            };
+            Finding { what, fine, found, hint }
+        }
+        Err(problem) => Finding { what, fine: false, found: problem.what, hint: problem.hint },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn versions_are_numbers_not_text() {
+        assert_eq!(version("git version 2.47.3"), Some((2, 47)));
+        assert_eq!(version("git version 2.9.0 (Apple Git-1)"), Some((2, 9)));
+        assert_eq!(version("fit version 2"), None);
+    }
+}

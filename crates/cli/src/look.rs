@@ -1,0 +1,132 @@
+//! Looking: status, tasks, log, why. Read from the journal; nothing is disturbed.
+
+use kapelle_core::{Seq, State, why};
+use kapelle_server::{view, wire};
+
+use crate::args::{LogArgs, LookArgs, WhyArgs};
+use crate::ask::find_task;
+use crate::output::{Exit, Problem, print, print_json};
+use crate::project::Project;
+use crate::session::lines;
+
+pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let (_, engine) = project.read()?;
+    let state = engine.state();
+    let missions: Vec<wire::Mission> =
+        state.missions().map(|mission| view::mission(state, mission)).collect();
+    if args.json {
+        print_json(&missions)?;
+        return Ok(Exit::Done);
+    }
+    for mission in missions {
+        print(format!(
+            "{}  {}  {}/{} tasks  ${:.4} of ${:.2}  {}",
+            mission.id,
+            mission.status,
+            mission.tasks_completed,
+            mission.tasks_total,
+            mission.cost_usd,
+            mission.budget_usd,
+            mission.goal.lines().next().unwrap_or(""),
+        ));
+        for line in [mission.status_reason, mission.needs.map(|needs| format!("next: {needs}"))]
+            .into_iter()
+            .flatten()
+        {
+            print(format!("    {line}"));
+        }
+    }
+    if let Some(holder) = kapelle_store::holder(&project.state_dir())? {
+        let url = holder.url.unwrap_or_else(|| "no dashboard".into());
+        print(format!("running: process {} ({url})", holder.pid));
+    }
+    Ok(Exit::Done)
+}
+
+pub async fn tasks(args: LookArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let (_, engine) = project.read()?;
+    let rows = rows(engine.state());
+    if args.json {
+        print_json(&rows)?;
+        return Ok(Exit::Done);
+    }
+    for task in rows {
+        let phase = task.phase.map(|phase| format!(" ({phase})")).unwrap_or_default();
+        let why = task.why.unwrap_or_default();
+        print(format!(
+            "{}/{}  {}{phase}  {}  {}",
+            task.mission, task.name, task.status, task.title, why
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+fn rows(state: &State) -> Vec<wire::Task> {
+    let missions = state.missions();
+    missions
+        .flat_map(|mission| state.tasks_of(mission).map(|task| view::task(state, mission, task)))
+        .collect()
+}
+
+pub async fn explain(args: WhyArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let (_, engine) = project.read()?;
+    let state = engine.state();
+    let task = find_task(state, &args.task)?;
+    let mission = state.mission(task.mission).ok_or_else(|| Problem::refused("no such mission"))?;
+    let status = task.status(mission);
+    let sentence = why(state, task).unwrap_or_else(|| match &task.merged {
+        Some(commit) => format!("merged as {}", commit.short()),
+        None => "an agent is at work on it".to_owned(),
+    });
+    if args.json {
+        let value = serde_json::json!({ "task": args.task, "status": status, "why": sentence });
+        print_json(&value)?;
+    } else {
+        print(format!("{} is {status}: {sentence}", args.task));
+    }
+    Ok(Exit::Done)
+}
+
+pub async fn log(args: LogArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let (reader, engine) = project.read()?;
+    let first = engine.head().0.saturating_sub(args.last.unwrap_or(u64::MAX));
+    let history = reader.history(Seq(first));
+    for record in history {
+        let record = record?;
+        if args.json {
+            print(serde_json::to_string(&record).map_err(Problem::environment)?);
+        } else {
+            for line in lines(engine.state(), &[record]) {
+                print(line);
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    let path = kapelle_conductor::project::store_path(&project.state_dir());
+    if !path.exists() {
+        return Err(Problem::refused("there is no journal here yet"));
+    }
+    match kapelle_store::verify(&path) {
+        Ok(verified) => {
+            let (records, head) = (verified.records, verified.head);
+            if args.json {
+                let value = serde_json::json!({
+                    "intact": true, "records": records, "head_hash": head.hash.to_string() });
+                print_json(&value)?;
+            } else {
+                print(format!("the journal is intact: {records} records, head {}", head.hash));
+            }
+            Ok(Exit::Done)
+        }
+        Err(broken) => Err(Problem::new(Exit::Failed, broken)
+            .hint("somebody or something changed the file; restore it from a backup")),
+    }
+}

@@ -1,0 +1,148 @@
+//! What people read: errors with their next step, exit codes, times.
+//!
+//! Data goes to stdout, everything else to stderr.
+
+use std::fmt;
+
+/// The documented exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Done,
+    /// The mission or the check failed.
+    Failed,
+    Usage,
+    /// Refused by policy or state.
+    Refused,
+    /// Waiting for a person.
+    Waiting,
+    Budget,
+    /// The store or the environment is at fault.
+    Environment,
+    Interrupted,
+}
+
+impl Exit {
+    pub const ALL: [(Exit, &str); 8] = [
+        (Exit::Done, "done"),
+        (Exit::Failed, "the mission or the check failed"),
+        (Exit::Usage, "wrong usage"),
+        (Exit::Refused, "refused by policy or state"),
+        (Exit::Waiting, "waiting for a person"),
+        (Exit::Budget, "stopped by the budget"),
+        (Exit::Environment, "the store or the environment is at fault"),
+        (Exit::Interrupted, "interrupted; nothing is lost"),
+    ];
+
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Refused => 3,
+            Exit::Waiting => 4,
+            Exit::Budget => 5,
+            Exit::Environment => 6,
+            Exit::Interrupted => 130,
+        }
+    }
+}
+
+/// An error as a person reads it: what and why, and what to do next.
+#[derive(Debug)]
+pub struct Problem {
+    pub exit: Exit,
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    pub fn new(exit: Exit, what: impl fmt::Display) -> Problem {
+        Problem { exit, what: what.to_string(), hint: None }
+    }
+
+    pub fn environment(what: impl fmt::Display) -> Problem {
+        Problem::new(Exit::Environment, what)
+    }
+
+    pub fn refused(what: impl fmt::Display) -> Problem {
+        Problem::new(Exit::Refused, what)
+    }
+
+    pub fn usage(what: impl fmt::Display) -> Problem {
+        Problem::new(Exit::Usage, what)
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Problem {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.what)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<kapelle_conductor::Error> for Problem {
+    fn from(error: kapelle_conductor::Error) -> Problem {
+        match error {
+            kapelle_conductor::Error::Refused(refusal) => Problem::refused(refusal),
+            other => Problem::environment(other),
+        }
+    }
+}
+
+impl From<kapelle_workspace::repository::Error> for Problem {
+    fn from(error: kapelle_workspace::repository::Error) -> Problem {
+        use kapelle_workspace::repository::Error;
+        let problem = Problem::environment(&error);
+        match error {
+            Error::NotARepository { .. } => {
+                problem.hint("run kapelle inside a git repository, or make one with `git init`")
+            }
+            Error::NoCommit { .. } => {
+                problem.hint("make a first commit: `git commit --allow-empty -m start`")
+            }
+            _ => problem,
+        }
+    }
+}
+
+impl From<kapelle_store::Error> for Problem {
+    fn from(error: kapelle_store::Error) -> Problem {
+        Problem::environment(error)
+    }
+}
+
+/// One line to stderr.
+pub fn say(line: impl fmt::Display) {
+    use std::io::Write;
+    // If nobody reads our chatter, the work goes on.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Data to stdout. A reader that went away (`| head`) is no error of ours.
+pub fn print(text: impl fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+pub fn print_json(value: &impl serde::Serialize) -> Result<(), Problem> {
+    let text = serde_json::to_string_pretty(value).map_err(Problem::environment)?;
+    print(text);
+    Ok(())
+}
+
+/// `10:02:01`, in UTC, which is what the journal counts in.
+#[must_use]
+pub fn clock_time(at_ms: u64) -> String {
+    let seconds = at_ms / 1_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}

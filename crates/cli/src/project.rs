@@ -1,0 +1,263 @@
+//! A project as the command line finds it: a repository, its configuration, its state folder.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use kapelle_agents::scenario::Scenario;
+use kapelle_conductor::Driver;
+use kapelle_conductor::project::{OpenError, Opened, Settings, open, store_path};
+use kapelle_core::{Command, Engine, Role, Seq};
+use kapelle_store::Reader;
+use kapelle_workspace::Repository;
+use kapelle_workspace::sandbox::{Sandbox, Sandboxing};
+
+use crate::config::{Config, RoleConfig};
+use crate::output::{Exit, Problem};
+
+pub const STATE_DIR: &str = ".kapelle";
+
+#[derive(Debug)]
+pub struct Project {
+    pub repo: Repository,
+    pub config: Config,
+}
+
+impl Project {
+    /// The project that the current folder belongs to.
+    pub async fn here() -> Result<Project, Problem> {
+        let here = std::env::current_dir().map_err(Problem::environment)?;
+        Project::at(&here).await
+    }
+
+    pub async fn at(path: &Path) -> Result<Project, Problem> {
+        let repo = Repository::open(path).await?;
+        let config = Config::load(repo.root()).map_err(|e| {
+            Problem::usage(e).hint("the keys are described in docs/reference/kapelle.schema.json")
+        })?;
+        Ok(Project { repo, config })
+    }
+
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.repo.root().file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.repo.root().join(STATE_DIR)
+    }
+
+    /// The state as the journal tells it, without disturbing whoever runs the project.
+    pub fn read(&self) -> Result<(Reader, Engine), Problem> {
+        let path = store_path(&self.state_dir());
+        if !path.exists() {
+            return Err(Problem::refused("nothing has been started in this repository yet")
+                .hint("start a mission: kapelle run \"what you want\" --plan plan.json"));
+        }
+        let reader = Reader::open(&path)?;
+        let mut history = Vec::new();
+        for record in reader.history(Seq(0)) {
+            history.push(record?);
+        }
+        Ok((reader, Engine::recover(history)))
+    }
+
+    /// Takes the lead and starts the conductor.
+    pub async fn open(&self) -> Result<Opened, Problem> {
+        self.repo.exclude_locally(&format!("/{STATE_DIR}/")).await?;
+        let settings = Settings {
+            repo: self.repo.clone(),
+            dir: self.state_dir(),
+            drivers: self.drivers()?,
+            sandboxing: Sandbox::probe().await,
+            prices: self.config.prices().map_err(Problem::usage)?,
+            env: self.environment(),
+            readable: self.readable()?,
+        };
+        let opened = open(settings).await.map_err(|error| match error {
+            OpenError::Store(held @ kapelle_store::Error::Held { .. }) => Problem::refused(held)
+                .hint("one Kapelle runs a project at a time; talk to it with kapelle status, approve, answer, pause or cancel"),
+            other => Problem::environment(other),
+        })?;
+        let (seats, workers_max) = (self.config.seats(), self.config.workers_max());
+        opened.handle.send(Command::ConfigureTeam { seats, workers_max }).await?;
+        Ok(opened)
+    }
+
+    /// The rules for a mission that is opened now, with the answers that scenarios bring along.
+    pub fn policy(&self) -> Result<kapelle_core::policy::Policy, Problem> {
+        let mut policy = self.config.policy();
+        for config in self.config.roles.values() {
+            if let Some(path) = &config.scripted {
+                policy.answers.extend(self.scenario(path)?.answers);
+            }
+        }
+        Ok(policy)
+    }
+
+    /// Refuses before anything starts what could only fail later.
+    pub async fn ready_to_work(
+        &self,
+        sandbox: kapelle_core::policy::Sandbox,
+    ) -> Result<(), Problem> {
+        for phase in self.config.policy().flow {
+            if !self.config.roles.contains_key(&phase.role()) {
+                let role = phase.role();
+                return Err(Problem::usage(format!("no agent is configured for the role {role}, which the phase {phase} needs"))
+                    .hint(format!("add [roles.{role}] with a command to kapelle.toml; `kapelle init` writes an example")));
+            }
+        }
+        if sandbox == kapelle_core::policy::Sandbox::Off {
+            return Ok(());
+        }
+        match Sandbox::probe().await {
+            Sandboxing::Usable(_) => Ok(()),
+            Sandboxing::Unusable { reason, hint } => {
+                Err(Problem::environment(format!("agents cannot be sandboxed here: {reason}"))
+                    .hint(format!(
+                        "{hint}; or accept the risk with --unsandboxed, which is recorded"
+                    )))
+            }
+        }
+    }
+
+    fn drivers(&self) -> Result<BTreeMap<Role, Driver>, Problem> {
+        let roles = self.config.roles.iter();
+        roles.map(|(role, config)| Ok((*role, self.driver(config)?))).collect()
+    }
+
+    fn driver(&self, config: &RoleConfig) -> Result<Driver, Problem> {
+        let mut readable = self.places(&config.readable)?;
+        if let Some(scenario) = &config.scripted {
+            let program = std::env::current_exe().map_err(Problem::environment)?;
+            let path = self.repo.root().join(scenario);
+            self.scenario(scenario)?;
+            readable.extend([program.clone(), path.clone()]);
+            let args = ["agent", "scripted", "--scenario"].map(OsString::from);
+            let args = args.into_iter().chain([path.into()]).collect();
+            return Ok(Driver { program, args, readable });
+        }
+        let (program, args) = config
+            .command
+            .split_first()
+            .ok_or_else(|| Problem::usage("an agent's command is empty"))?;
+        let args = args.iter().map(OsString::from).collect();
+        let program = self.find_program(program)?;
+        readable.push(program.clone());
+        Ok(Driver { program, args, readable })
+    }
+
+    /// A program by its name in the agents' `PATH`, or by its path from the repository's root.
+    fn find_program(&self, name: &str) -> Result<PathBuf, Problem> {
+        let candidates: Vec<PathBuf> = if name.contains('/') {
+            vec![self.place(name)?]
+        } else {
+            let path = self.environment().remove("PATH").unwrap_or_default();
+            std::env::split_paths(&path).map(|dir| dir.join(name)).collect()
+        };
+        let found = candidates.into_iter().find(|candidate| candidate.is_file());
+        found.ok_or_else(|| {
+            Problem::environment(format!("the agent's program {name} was not found"))
+                .hint("give its full path, or add its folder to [sandbox] path in kapelle.toml")
+        })
+    }
+
+    fn scenario(&self, path: &str) -> Result<Scenario, Problem> {
+        let text = std::fs::read_to_string(self.repo.root().join(path))
+            .map_err(|e| Problem::usage(format!("{path}: {e}")))?;
+        Scenario::parse(&text).map_err(|e| Problem::usage(format!("{path}: {e}")))
+    }
+
+    /// What agents and checks find in their environment: little, and nothing by accident.
+    fn environment(&self) -> BTreeMap<String, OsString> {
+        let folders = self.places(&self.config.sandbox.path).unwrap_or_default();
+        let system = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
+        let path = std::env::join_paths(folders.into_iter().chain(system)).unwrap_or_default();
+        let mut env = BTreeMap::from([
+            ("PATH".to_owned(), path),
+            ("LANG".to_owned(), "C.UTF-8".into()),
+            ("TERM".to_owned(), "dumb".into()),
+        ]);
+        for name in &self.config.sandbox.env {
+            if let Some(value) = std::env::var_os(name) {
+                env.insert(name.clone(), value);
+            }
+        }
+        env
+    }
+
+    fn readable(&self) -> Result<Vec<PathBuf>, Problem> {
+        let sandbox = &self.config.sandbox;
+        Ok([self.places(&sandbox.readable)?, self.places(&sandbox.path)?].concat())
+    }
+
+    fn places(&self, places: &[String]) -> Result<Vec<PathBuf>, Problem> {
+        places.iter().map(|place| self.place(place)).collect()
+    }
+
+    /// `~/…` is the home, everything else starts at the repository's root.
+    fn place(&self, place: &str) -> Result<PathBuf, Problem> {
+        match place.strip_prefix("~/") {
+            None => Ok(self.repo.root().join(place)),
+            Some(rest) => {
+                let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+                let home = home.ok_or_else(|| Problem::environment("HOME is not set"))?;
+                Ok(Path::new(&home).join(rest))
+            }
+        }
+    }
+
+    /// The token that changes things over HTTP; made on first use, readable by its owner only.
+    pub fn token(&self) -> Result<String, Problem> {
+        let path = self.state_dir().join("token");
+        let file = |e: std::io::Error| Problem::environment(format!("{}: {e}", path.display()));
+        if let Some(token) = read_token(&path).map_err(file)? {
+            return Ok(token);
+        }
+        let mut random = [0u8; 24];
+        std::fs::File::open("/dev/urandom")
+            .and_then(|mut f| f.read_exact(&mut random))
+            .map_err(file)?;
+        let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options.custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits());
+        let mut created = options.open(&path).map_err(file)?;
+        std::io::Write::write_all(&mut created, token.as_bytes()).map_err(file)?;
+        Ok(token)
+    }
+}
+
+fn read_token(path: &Path) -> std::io::Result<Option<String>> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits());
+    match options.open(path) {
+        Ok(file) => {
+            let mut token = String::new();
+            file.take(1_024).read_to_string(&mut token)?;
+            Ok(Some(token).filter(|token| token.len() >= 32))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who is typing, for the journal.
+#[must_use]
+pub fn person() -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
+    let name = user.ok().flatten().map(|user| user.name);
+    name.unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::effective()))
+}
+
+/// What a refused command means for the exit code.
+pub fn refusal(error: kapelle_server::client::Error) -> Problem {
+    match error {
+        kapelle_server::client::Error::Refused(text) => Problem::new(Exit::Refused, text),
+        other => Problem::environment(other),
+    }
+}

@@ -1,0 +1,274 @@
+//! The embedded host: performs effects on this machine and reports what became of them.
+//!
+//! Invariant: an effect that is stopped leaves nothing behind but kept work and a log; an effect
+//! that is performed twice gives the same result as once.
+
+mod attempt;
+mod checks;
+mod steps;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kapelle_agents::Briefing;
+use kapelle_core::command::{AttemptOutcome, Spending};
+use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::policy::Sandbox as Choice;
+use kapelle_core::task::Task;
+use kapelle_core::{Command, Effect, Fence, Role, State};
+use kapelle_gateway::Prices;
+use kapelle_workspace::process::Lease;
+use kapelle_workspace::sandbox::{Confinement, Sandboxing};
+use kapelle_workspace::{Repository, candidate, check, process, repository, sandbox, worktree};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::handle::Handle;
+
+/// What a host has to work with.
+#[derive(Debug)]
+pub struct Host {
+    pub repo: Repository,
+    /// Worktrees, logs and briefings live below this.
+    pub dir: PathBuf,
+    /// Marks every process that belongs to this project.
+    pub store_id: String,
+    pub drivers: BTreeMap<Role, Driver>,
+    pub sandboxing: Sandboxing,
+    pub prices: Prices,
+    /// All of the environment of agents and checks, but for what the contract adds.
+    pub env: BTreeMap<String, OsString>,
+    /// Places outside of the system's own that agents and checks may read.
+    pub readable: Vec<PathBuf>,
+}
+
+/// How an agent of a role is started: the command-agent contract.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Driver {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+    pub readable: Vec<PathBuf>,
+}
+
+/// Why an effect could not be performed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("no driver is configured for the role {0}")]
+    NoDriver(Role),
+    #[error("the sandbox cannot be used: {reason}; {hint}")]
+    NoSandbox { reason: String, hint: String },
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("the branch {0} is gone")]
+    BranchGone(String),
+    #[error(transparent)]
+    Repository(#[from] repository::Error),
+    #[error(transparent)]
+    Worktree(#[from] worktree::Error),
+    #[error(transparent)]
+    Candidate(#[from] candidate::Error),
+    #[error(transparent)]
+    Check(#[from] check::Error),
+    #[error(transparent)]
+    Process(#[from] process::Error),
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::Error),
+}
+
+impl Trouble {
+    fn failure(&self) -> Failure {
+        let full = match self {
+            Trouble::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+            _ => false,
+        };
+        let kind = if full { FailureKind::DiskFull } else { FailureKind::AgentError };
+        Failure::new(kind, &self.to_string())
+    }
+}
+
+/// What of the state an effect needs, taken when it is started.
+struct Order {
+    fence: Fence,
+    effect: Effect,
+    briefing: Option<Briefing>,
+    /// The task's name and title, for commit messages.
+    subject: String,
+    sandbox: Choice,
+}
+
+/// The effects in flight.
+pub(crate) struct Running {
+    host: Arc<Host>,
+    handle: Handle,
+    effects: BTreeMap<Fence, InFlight>,
+    /// Effects that were told to stop and are putting their things away.
+    stopping: Vec<JoinHandle<()>>,
+}
+
+struct InFlight {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+    is_attempt: bool,
+}
+
+impl Running {
+    pub(crate) fn new(host: Host, handle: Handle) -> Running {
+        let effects = BTreeMap::new();
+        Running { host: Arc::new(host), handle, effects, stopping: Vec::new() }
+    }
+
+    pub(crate) fn start(&mut self, fence: Fence, effect: Effect, state: &State) {
+        let is_attempt = matches!(effect, Effect::RunAttempt { .. });
+        let order = Order {
+            fence,
+            briefing: Briefing::of(state, fence),
+            subject: subject_of(state, &effect),
+            sandbox: sandbox_of(state, &effect),
+            effect,
+        };
+        let (host, handle) = (self.host.clone(), self.handle.clone());
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            let performed = tokio::spawn(async move { host.perform(order, stopped).await }).await;
+            let report = performed.unwrap_or_else(|_| Some(crashed(fence, is_attempt)));
+            if let Some(report) = report {
+                handle.report(report);
+            }
+        });
+        self.effects.insert(fence, InFlight { stop, task, is_attempt });
+    }
+
+    pub(crate) fn stop(&mut self, fence: Fence) {
+        if let Some(effect) = self.effects.remove(&fence) {
+            // If nobody listens, it has just ended by itself.
+            let _ = effect.stop.send(true);
+            self.stopping.retain(|task| !task.is_finished());
+            self.stopping.push(effect.task);
+        }
+    }
+
+    /// The effect has reported its end; there is nothing left to stop.
+    pub(crate) fn forget(&mut self, fence: Fence) {
+        self.effects.remove(&fence);
+    }
+
+    pub(crate) fn alive(&self) -> Vec<Fence> {
+        let attempts = self.effects.iter().filter(|(_, effect)| effect.is_attempt);
+        attempts.map(|(fence, _)| *fence).collect()
+    }
+
+    /// Stops everything and waits until its work is kept.
+    pub(crate) async fn stop_all(&mut self) {
+        let fences: Vec<Fence> = self.effects.keys().copied().collect();
+        for fence in fences {
+            self.stop(fence);
+        }
+        for task in self.stopping.drain(..) {
+            // A panic in an effect is reported by the runtime; here it has ended either way.
+            let _ = task.await;
+        }
+    }
+}
+
+/// A bug in performing an effect must not leave it in flight for ever.
+fn crashed(fence: Fence, is_attempt: bool) -> Command {
+    let failure = Failure::new(FailureKind::AgentError, "the host crashed while performing this");
+    if is_attempt {
+        let outcome = AttemptOutcome::Failed(failure);
+        Command::FinishAttempt { fence, outcome, spent: Spending::default() }
+    } else {
+        Command::FailStep { fence, failure }
+    }
+}
+
+fn task_of<'a>(state: &'a State, effect: &Effect) -> Option<&'a Task> {
+    match effect {
+        Effect::RunAttempt { task, .. }
+        | Effect::RunChecks { task, .. }
+        | Effect::BuildCandidate { task, .. }
+        | Effect::AdvanceBranch { task, .. } => state.task(*task),
+        Effect::PrepareBranch { .. } | Effect::Deliver { .. } => None,
+    }
+}
+
+fn subject_of(state: &State, effect: &Effect) -> String {
+    let task = task_of(state, effect);
+    task.map(|task| format!("{} {}", task.name(), task.plan.title)).unwrap_or_default()
+}
+
+fn sandbox_of(state: &State, effect: &Effect) -> Choice {
+    let mission = task_of(state, effect).and_then(|task| state.mission(task.mission));
+    mission.map_or(Choice::Required, |mission| mission.policy.sandbox)
+}
+
+impl Host {
+    /// Performs an effect. None if it was stopped: then nobody waits for an answer.
+    async fn perform(&self, order: Order, stopped: watch::Receiver<bool>) -> Option<Command> {
+        let fence = order.fence;
+        let step = |done: Result<Command, Trouble>| {
+            done.unwrap_or_else(|trouble| Command::FailStep { fence, failure: trouble.failure() })
+        };
+        match &order.effect {
+            Effect::RunAttempt { .. } => self.attempt(&order, stopped).await,
+            Effect::RunChecks { task: _, commit, policy } => {
+                let checks = self.checks(&order, commit, &policy.checks);
+                let done = until_stopped(stopped, checks).await?;
+                Some(step(done.map(|results| Command::FinishChecks { fence, results })))
+            }
+            Effect::PrepareBranch { branch, base, .. } => {
+                Some(step(self.prepare_branch(fence, branch, base).await))
+            }
+            Effect::BuildCandidate { onto, change, .. } => {
+                let message = format!("merge {}", order.subject);
+                Some(step(self.build_candidate(fence, &message, onto, change).await))
+            }
+            Effect::AdvanceBranch { branch, from, to, .. } => {
+                Some(step(self.advance_branch(fence, branch, from, to).await))
+            }
+            Effect::Deliver { target, commit, .. } => {
+                Some(step(self.deliver(fence, target, commit).await))
+            }
+        }
+    }
+
+    fn confinement(&self, choice: Choice) -> Result<Confinement, Trouble> {
+        match (choice, &self.sandboxing) {
+            (Choice::Off, _) => Ok(Confinement::Unsandboxed),
+            (Choice::Required, Sandboxing::Usable(sandbox)) => {
+                Ok(Confinement::Sandboxed(sandbox.clone()))
+            }
+            (Choice::Required, Sandboxing::Unusable { reason, hint }) => {
+                Err(Trouble::NoSandbox { reason: reason.clone(), hint: hint.clone() })
+            }
+        }
+    }
+
+    fn lease(&self, fence: Fence) -> Lease {
+        Lease { store: self.store_id.clone(), fence }
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.dir.join("logs").join(name)
+    }
+
+    fn workplace(&self, fence: Fence) -> PathBuf {
+        self.dir.join("work").join(fence.to_string())
+    }
+}
+
+fn make_dir(path: &Path) -> Result<(), Trouble> {
+    std::fs::create_dir_all(path).map_err(|source| Trouble::File { path: path.to_owned(), source })
+}
+
+/// Gives up on `work` when it is stopped; dropping it ends its processes.
+async fn until_stopped<T>(
+    mut stopped: watch::Receiver<bool>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        done = work => Some(done),
+        _ = stopped.wait_for(|stopped| *stopped) => None,
+    }
+}

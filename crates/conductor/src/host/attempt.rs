@@ -1,0 +1,235 @@
+//! One attempt: a clean worktree, an agent in its box, and what it left behind.
+
+use std::path::{Path, PathBuf};
+
+use kapelle_agents::Briefing;
+use kapelle_agents::command::{self, Ending, Word};
+use kapelle_core::command::{AttemptOutcome, Spending};
+use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::report::Usage;
+use kapelle_core::{AgentId, Command, Commit, Effect, Fence, Usd, limits};
+use kapelle_workspace::process::{self, Exit, Spec};
+use kapelle_workspace::worktree::{self, Worktree};
+use tokio::sync::watch;
+
+use super::{Host, Order, Trouble, make_dir};
+
+/// The places of one attempt.
+struct Places {
+    root: PathBuf,
+    tree: PathBuf,
+    /// Read-only for the agent.
+    briefing: PathBuf,
+    /// The agent's to write in.
+    out: PathBuf,
+    /// The agent's own git directory.
+    git: PathBuf,
+}
+
+/// How the process came to its end.
+enum End {
+    Exited(Exit),
+    Stopped,
+}
+
+impl Host {
+    pub(super) async fn attempt(
+        &self,
+        order: &Order,
+        stopped: watch::Receiver<bool>,
+    ) -> Option<Command> {
+        let Effect::RunAttempt { agent, base, since, .. } = &order.effect else { return None };
+        let fence = order.fence;
+        let briefing = order.briefing.as_ref()?;
+        let done = self.try_attempt(order, *agent, briefing, (base, since), stopped).await;
+        let (outcome, spent) = match done {
+            Ok(answer) => answer?,
+            Err(trouble) => (AttemptOutcome::Failed(trouble.failure()), Spending::default()),
+        };
+        Some(Command::FinishAttempt { fence, outcome, spent })
+    }
+
+    async fn try_attempt(
+        &self,
+        order: &Order,
+        agent: AgentId,
+        briefing: &Briefing,
+        (base, since): (&Commit, &Commit),
+        stopped: watch::Receiver<bool>,
+    ) -> Result<Option<(AttemptOutcome, Spending)>, Trouble> {
+        let places = Places::new(self.workplace(order.fence));
+        make_dir(&places.out)?;
+        let tree = Worktree::prepare(&self.repo, &places.tree, base).await?;
+        let spec = self.agent_spec(order, agent, briefing, &places, &tree).await?;
+        let end = run(spec, stopped).await?;
+        let answer = match end {
+            End::Stopped => None,
+            End::Exited(exit) => {
+                let report = read_report(&places.out.join("summary.json"));
+                Some(self.answer(&tree, briefing, order.fence, since, &exit, report).await?)
+            }
+        };
+        // Whatever the outcome: the tree goes only after all of it is kept.
+        let kept = tree.keep(&kept_name(briefing, order.fence)).await?;
+        tree.remove(kept).await?;
+        worktree::remove_private(&places.git).await?;
+        remove_rest(&places.root);
+        Ok(answer)
+    }
+
+    async fn agent_spec(
+        &self,
+        order: &Order,
+        agent: AgentId,
+        briefing: &Briefing,
+        places: &Places,
+        tree: &Worktree,
+    ) -> Result<Spec, Trouble> {
+        let driver = self.drivers.get(&agent.role).ok_or(Trouble::NoDriver(agent.role))?;
+        let text = serde_json::to_vec_pretty(briefing).unwrap_or_default();
+        std::fs::write(&places.briefing, text)
+            .map_err(|source| Trouble::File { path: places.briefing.clone(), source })?;
+        let mut env = self.env.clone();
+        let report = places.out.join("summary.json");
+        for (name, value) in command::variables(briefing, &places.briefing, &report) {
+            env.insert(name, value.into());
+        }
+        let mut walls = tree.walls(&places.git).await?;
+        walls.writable.push(places.out.clone());
+        walls.readable.push(places.briefing.clone());
+        walls.readable.extend(self.readable.iter().chain(&driver.readable).cloned());
+        let spec = Spec {
+            program: driver.program.clone(),
+            args: driver.args.clone(),
+            dir: tree.dir().to_owned(),
+            env,
+            lease: self.lease(order.fence),
+            log: self.log(&format!("attempt-{}.log", order.fence)),
+            // The deadline is the engine's: it stops the attempt when time is up.
+            timeout: None,
+        };
+        Ok(self.confinement(order.sandbox)?.confine(spec, &walls)?)
+    }
+
+    /// What the agent said, together with what it really left in the tree.
+    async fn answer(
+        &self,
+        tree: &Worktree,
+        briefing: &Briefing,
+        fence: Fence,
+        since: &Commit,
+        exit: &Exit,
+        report: Option<Vec<u8>>,
+    ) -> Result<(AttemptOutcome, Spending), Trouble> {
+        let ending = Ending { code: exit.code, signal: exit.signal, tail: exit.tail.clone() };
+        let (word, usage) = command::read(&ending, report.as_deref());
+        let spent = self.price(usage);
+        let outcome = match (word, &spent) {
+            (_, Err(failure)) => AttemptOutcome::Failed(failure.clone()),
+            (Word::Failed(failure), _) => AttemptOutcome::Failed(failure),
+            (Word::Done, _) => {
+                let change = self.change(tree, briefing, fence).await?;
+                let touched = match &change {
+                    Some(change) => self.repo.changed_paths(since, change).await?,
+                    None => Vec::new(),
+                };
+                AttemptOutcome::Done { change, touched }
+            }
+            (Word::Asks(question), _) => {
+                let change = self.change(tree, briefing, fence).await?;
+                AttemptOutcome::Asked { question, change }
+            }
+        };
+        Ok((outcome, spent.unwrap_or_default()))
+    }
+
+    async fn change(
+        &self,
+        tree: &Worktree,
+        briefing: &Briefing,
+        fence: Fence,
+    ) -> Result<Option<Commit>, Trouble> {
+        let message = format!("{} {} ({})", briefing.task, briefing.title, briefing.phase);
+        let fence_text = fence.to_string();
+        let trailers = [
+            ("Kapelle-Mission", briefing.mission.as_str()),
+            ("Kapelle-Task", briefing.task.as_str()),
+            ("Kapelle-Phase", briefing.phase.name()),
+            ("Kapelle-Agent", briefing.agent.as_str()),
+            ("Kapelle-Attempt", fence_text.as_str()),
+        ];
+        let change = tree.change(&message, &trailers).await?;
+        if let Some(change) = &change {
+            // Until it is merged nothing else would hold on to it.
+            self.repo.hold(&format!("changes/{}", kept_name(briefing, fence)), change).await?;
+        }
+        Ok(change)
+    }
+
+    /// What the use of models cost. A price that is not known is never taken for zero.
+    fn price(&self, usage: Vec<Usage>) -> Result<Spending, Failure> {
+        let mut usd = Usd::ZERO;
+        for call in &usage {
+            let cost = self.prices.cost(call);
+            usd += cost.map_err(|e| Failure::new(FailureKind::Budget, &e.to_string()))?;
+        }
+        Ok(Spending { usd, usage })
+    }
+}
+
+impl Places {
+    fn new(root: PathBuf) -> Places {
+        Places {
+            tree: root.join("tree"),
+            briefing: root.join("briefing.json"),
+            out: root.join("out"),
+            git: root.join("git"),
+            root,
+        }
+    }
+}
+
+fn kept_name(briefing: &Briefing, fence: Fence) -> String {
+    format!("{}/{}/{}", briefing.mission, briefing.task, fence)
+}
+
+async fn run(spec: Spec, mut stopped: watch::Receiver<bool>) -> Result<End, Trouble> {
+    let mut running = process::spawn(spec).await?;
+    let ended = tokio::select! {
+        exit = running.wait() => Some(exit),
+        _ = stopped.wait_for(|stopped| *stopped) => None,
+    };
+    match ended {
+        Some(exit) => Ok(End::Exited(exit?)),
+        None => {
+            running.stop(process::GRACE).await?;
+            Ok(End::Stopped)
+        }
+    }
+}
+
+/// The agent's report, if it wrote one as a plain file of a sane size. A link could lead to a file
+/// that the agent itself may not read.
+fn read_report(path: &Path) -> Option<Vec<u8>> {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).custom_flags(nofollow_nonblock());
+    let file = options.open(path).ok()?;
+    file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mut report = Vec::new();
+    let bound = limits::REPORT_BYTES_MAX as u64 + 1;
+    file.take(bound).read_to_end(&mut report).ok()?;
+    Some(report)
+}
+
+fn nofollow_nonblock() -> i32 {
+    use nix::fcntl::OFlag;
+    (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()
+}
+
+/// The briefing and the report are in the journal and in the log; what is left here is scrap.
+fn remove_rest(root: &Path) {
+    // If it cannot be removed now, the start-up of the next conductor tries again.
+    let _ = std::fs::remove_dir_all(root);
+}

@@ -1,0 +1,148 @@
+//! Opening a project: take the lead, clear up after the last one, and go on from the journal.
+//!
+//! After `kill -9` this is where everything comes back: processes of the last run are ended, their
+//! trees are kept and removed, and the engine takes up what was in flight.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use kapelle_core::{Command, Engine, Record, Role, Seq};
+use kapelle_gateway::Prices;
+use kapelle_store::{Holder, Journal, Leadership, Reader, Sqlite, Writer};
+use kapelle_workspace::sandbox::Sandboxing;
+use kapelle_workspace::{Repository, Worktree, reaper, worktree};
+
+use crate::clock;
+use crate::handle::Handle;
+use crate::host::{Driver, Host};
+use crate::turn::{Conductor, start};
+
+/// What a page shows of the past when it is opened.
+const RECENT_RECORDS_MAX: usize = 500;
+
+/// What a project brings along.
+#[derive(Debug)]
+pub struct Settings {
+    pub repo: Repository,
+    /// The state folder, such as `.kapelle` at the repository's root.
+    pub dir: PathBuf,
+    pub drivers: BTreeMap<Role, Driver>,
+    pub sandboxing: Sandboxing,
+    pub prices: Prices,
+    pub env: BTreeMap<String, OsString>,
+    pub readable: Vec<PathBuf>,
+}
+
+/// A project with a running conductor. The leadership lasts as long as this does.
+#[derive(Debug)]
+pub struct Opened {
+    pub handle: Handle,
+    pub conductor: Conductor,
+    pub leadership: Leadership,
+    /// The last records from before.
+    pub recent: Vec<Record>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{}: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("{} is a symbolic link; the state folder must be a folder", path.display())]
+    Link { path: PathBuf },
+    #[error(transparent)]
+    Store(#[from] kapelle_store::Error),
+    #[error("processes of the last run could not be ended: {0}")]
+    Reaper(#[from] reaper::Error),
+    #[error("what the last run left could not be kept: {0}")]
+    Leftover(#[from] worktree::Error),
+}
+
+/// The journal's file in a state folder.
+#[must_use]
+pub fn store_path(dir: &Path) -> PathBuf {
+    dir.join("store.db")
+}
+
+pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
+    make_private(&settings.dir)?;
+    let holder = Holder { pid: std::process::id(), url: None, started_at: clock::now() };
+    let leadership = Leadership::take(&settings.dir, holder)?;
+    let path = store_path(&settings.dir);
+    let writer = Writer::open(&path)?;
+    let reader = Reader::open(&path)?;
+    let store_id = reader.store_id()?;
+    reaper::reap(&store_id).await?;
+    clear_up(&settings.repo, &settings.dir).await?;
+    let mut history = Vec::new();
+    for record in reader.history(Seq(0)) {
+        history.push(record?);
+    }
+    let recent = history[history.len().saturating_sub(RECENT_RECORDS_MAX)..].to_vec();
+    let engine = Engine::recover(history);
+    let host = Host {
+        repo: settings.repo,
+        dir: settings.dir,
+        store_id,
+        drivers: settings.drivers,
+        sandboxing: settings.sandboxing,
+        prices: settings.prices,
+        env: settings.env,
+        readable: settings.readable,
+    };
+    let (handle, conductor) = start(engine, writer, host);
+    Ok(Opened { handle, conductor, leadership, recent })
+}
+
+/// Records a command while nobody runs the project. What follows from it is performed by the next
+/// conductor.
+pub fn record(dir: &Path, command: Command) -> Result<(), crate::Error> {
+    let holder = Holder { pid: std::process::id(), url: None, started_at: clock::now() };
+    let _leadership = Leadership::take(dir, holder)?;
+    let path = store_path(dir);
+    let mut store = Sqlite::open(&path)?;
+    let epoch = store.claim_epoch()?;
+    let history = Reader::open(&path)?.history(Seq(0)).collect::<Result<Vec<_>, _>>()?;
+    let mut engine = Engine::recover(history);
+    let expected = engine.head();
+    let batch = engine.handle(vec![((), command)], clock::now());
+    store.append(epoch, expected, &batch.records)?;
+    for (_, reply) in engine.committed(batch).replies {
+        reply?;
+    }
+    Ok(())
+}
+
+/// The state folder belongs to its owner alone: it holds the journal and the token.
+fn make_private(dir: &Path) -> Result<(), OpenError> {
+    let folder = |source| OpenError::Folder { path: dir.to_owned(), source };
+    match std::fs::symlink_metadata(dir) {
+        Ok(found) if found.is_symlink() => return Err(OpenError::Link { path: dir.to_owned() }),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::DirBuilder::new().mode(0o700).create(dir).map_err(folder)?;
+        }
+        Err(error) => return Err(folder(error)),
+    }
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(folder)?;
+    let logs = dir.join("logs");
+    std::fs::create_dir_all(&logs).map_err(|source| OpenError::Folder { path: logs, source })
+}
+
+/// Keeps and removes what the last run left lying about.
+async fn clear_up(repo: &Repository, dir: &Path) -> Result<(), OpenError> {
+    let work = dir.join("work");
+    for left in Worktree::leftovers(repo, &work).await? {
+        let place = left.dir().parent().and_then(Path::file_name).unwrap_or_default();
+        let kept = left.keep(&format!("leftover/{}", place.to_string_lossy())).await?;
+        left.remove(kept).await?;
+    }
+    match std::fs::remove_dir_all(&work) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(OpenError::Folder { path: work, source })
+        }
+        _ => Ok(()),
+    }
+}
