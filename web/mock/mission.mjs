@@ -56,7 +56,7 @@ export function largeProject(now, count) {
 
 function newMission(now, total) {
   return {
-    id: "m1", goal: GOAL, status: "running", status_reason: null, needs: null, branch: "kapelle/m1", target: "main", tip: null,
+    id: "m1", goal: GOAL, status: "running", status_reason: null, needs: null, flow: ["red", "green", "refactor"], branch: "kapelle/m1", target: "main", tip: null,
     opened_at: now, ended_at: null, tasks_total: total, tasks_completed: 0, tasks_failed: 0, tasks_running: 0, cost_usd: 0, budget_usd: 6,
   };
 }

@@ -34,6 +34,8 @@ export type Mission = {
   status_reason: string | null;
   /** What a person has to do, as a command line. */
   needs: string | null;
+  /** The phases of its tasks, in order; merging comes after the last. */
+  flow: string[];
   branch: string;
   target: string;
   tip: string | null;

@@ -52,16 +52,6 @@ export function missionFace(status: MissionStatus): Face {
   return MISSION_FACES[status] ?? unknown(status);
 }
 
-export const PHASES = [
-  "red",
-  "green",
-  "refactor",
-  "integration_red",
-  "integration_green",
-  "verify",
-  "complete",
-];
-
 export function phaseWord(phase: string): string {
   return phase.replace("integration_", "int. ").replaceAll("_", " ");
 }

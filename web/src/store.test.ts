@@ -3,7 +3,7 @@ import type { Activity, Agent, Mission, Overview, Task, Update } from "./api";
 import { ACTIVITY_LINES_MAX, applySnapshot, applyUpdate, EMPTY_VIEW, reduce } from "./store";
 
 const mission = (id: string, fields: Partial<Mission> = {}): Mission => ({
-  id, goal: "a goal", status: "running", status_reason: null, needs: null, branch: `kapelle/${id}`, target: "main", tip: null, opened_at: 0,
+  id, goal: "a goal", status: "running", status_reason: null, needs: null, flow: ["green"], branch: `kapelle/${id}`, target: "main", tip: null, opened_at: 0,
   ended_at: null, tasks_total: 2, tasks_completed: 0, tasks_failed: 0, tasks_running: 0, cost_usd: 0, budget_usd: 1, ...fields,
 });
 const task = (id: number, fields: Partial<Task> = {}): Task => ({

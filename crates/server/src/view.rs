@@ -25,6 +25,7 @@ pub fn mission(state: &State, mission: &mission::Mission) -> Mission {
         status,
         status_reason: status_reason(mission),
         needs: needs(state, mission),
+        flow: mission.policy.flow.iter().map(ToString::to_string).collect(),
         branch: mission.branch.clone(),
         target: mission.target.clone(),
         tip: mission.tip.as_ref().map(ToString::to_string),

@@ -41,6 +41,8 @@ pub struct Mission {
     pub status_reason: Option<String>,
     /// What a person has to do, as a command line.
     pub needs: Option<String>,
+    /// The phases of its tasks, in order; merging comes after the last.
+    pub flow: Vec<String>,
     pub branch: String,
     pub target: String,
     pub tip: Option<String>,

@@ -60,7 +60,7 @@ export const MissionSection = memo(function MissionSection({ mission, tasks, new
             </div>
             <ol className="tasks" aria-label={`Tasks of ${mission.id}`}>
               {tasks.map((task) => (
-                <TaskRow key={task.id} task={task} />
+                <TaskRow key={task.id} task={task} flow={mission.flow.join(" ")} />
               ))}
             </ol>
           </>

@@ -1,12 +1,15 @@
 import { memo } from "react";
 import type { Task } from "../api";
-import { PHASES, phaseWord, plural, taskFace } from "../derive";
+import { phaseWord, plural, taskFace } from "../derive";
 import { money, shortHash } from "../format";
 import { Elapsed } from "./Elapsed";
 import { State } from "./Icon";
 
-/** Two lines in every state, so that no row changes its height while work goes on. */
-export const TaskRow = memo(function TaskRow({ task }: { task: Task }) {
+/**
+ * Two lines in every state, so that no row changes its height while work goes on. The flow comes
+ * as one text: a list would be a new one with every update, and every row would be drawn again.
+ */
+export const TaskRow = memo(function TaskRow({ task, flow }: { task: Task; flow: string }) {
   const face = taskFace(task);
   const after = task.depends_on.join(", ");
   return (
@@ -25,7 +28,7 @@ export const TaskRow = memo(function TaskRow({ task }: { task: Task }) {
       </span>
       <span className="cell how">
         <State face={face} />
-        <Phase phase={task.phase} done={task.status === "completed"} />
+        <Phase phase={task.phase} done={task.status === "completed"} flow={flow.split(" ")} />
       </span>
       <span className="cell what">
         <span className="clip title" title={task.title}>{task.title}</span>
@@ -57,12 +60,15 @@ function Nothing() {
   return <span className="nothing" aria-hidden="true">–</span>;
 }
 
-function Phase({ phase, done }: { phase: string | null; done: boolean }) {
-  const reached = done ? PHASES.length : phase === null ? 0 : PHASES.indexOf(phase) + 1;
+type PhaseProps = { phase: string | null; done: boolean; flow: string[] };
+
+function Phase({ phase, done, flow }: PhaseProps) {
+  const phases = [...flow, "complete"];
+  const reached = done ? phases.length : phase === null ? 0 : phases.indexOf(phase) + 1;
   return (
     <span className="phase second">
       <span className="pips" aria-hidden="true">
-        {PHASES.map((name, index) => (
+        {phases.map((name, index) => (
           <i key={name} data-on={index < reached} data-now={!done && index === reached - 1} />
         ))}
       </span>
