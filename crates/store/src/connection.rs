@@ -21,6 +21,9 @@ const SQLITE_VERSION_MIN: (i32, &str) = (3_051_003, "3.51.3");
 /// What a file may be for others than its owner: the journal tells what a project works on.
 const MODE: u32 = 0o600;
 
+/// More than there are different statements in this crate, so that none is prepared twice.
+const STATEMENTS_MAX: usize = 64;
+
 /// A setting: its name, what is asked for, and how SQLite tells that it is so.
 type Setting = (&'static str, &'static str, &'static str);
 
@@ -69,6 +72,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
     }
     let always = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let conn = Connection::open_with_flags(path, flags | always)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     set(&conn, &READING)?;
     Ok(conn)
 }

@@ -1,13 +1,17 @@
 //! Rows that tell what happened: attempts, costs, checks, questions and approvals, as the events
 //! have it.
 
+use std::collections::BTreeMap;
+
 use kapelle_core::command::CheckResult;
 use kapelle_core::event::{Interruption, Step};
 use kapelle_core::failure::Failure;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::report::{Question, Usage};
 use kapelle_core::state::Live;
-use kapelle_core::{Actor, Commit, Event, Fence, MissionId, Record, Seq, State, TaskId, Timestamp};
+use kapelle_core::{
+    Actor, AgentId, Commit, Event, Fence, MissionId, Record, Role, Seq, State, TaskId, Timestamp,
+};
 use rusqlite::{Connection, Params, named_params, params};
 
 use super::rows::{add_agent, time};
@@ -18,6 +22,7 @@ use crate::sqlite::clamped;
 pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result<(), Error> {
     let told = Telling { conn, state, seq: record.seq, at: record.at };
     match &record.event {
+        Event::TeamChanged { seats, .. } => told.seats(seats),
         Event::LeaseGranted { .. } => told.attempt(&record.event),
         Event::LeaseRenewed { fence, expires_at } => told.run(
             "UPDATE attempts SET expires_at = ?2 WHERE fence = ?1",
@@ -62,7 +67,6 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         | Event::PlanAccepted { .. }
         | Event::MissionPaused { .. }
         | Event::MissionResumed { .. }
-        | Event::TeamChanged { .. }
         | Event::ChangeRejected { .. }
         | Event::RetryScheduled { .. }
         | Event::BackoffEnded { .. }
@@ -104,6 +108,14 @@ impl Telling<'_> {
 
     fn mission_of(&self, task: TaskId) -> Option<String> {
         self.state.task(task).map(|task| task.mission.to_string())
+    }
+
+    /// A seat that comes and goes within one batch has been there all the same.
+    fn seats(&self, seats: &BTreeMap<Role, u32>) -> Result<(), Error> {
+        for (&role, &count) in seats {
+            (1..=count).try_for_each(|seat| add_agent(self.conn, AgentId { role, seat }))?;
+        }
+        Ok(())
     }
 
     fn attempt(&self, event: &Event) -> Result<(), Error> {

@@ -1,1 +1,293 @@
-//! x
+//! The tables for people: do they say what the state says, and do they refuse what is wrong?
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+
+use kapelle_core::mission::{Counts, MissionStage};
+use kapelle_core::state::Lease;
+use kapelle_core::task::{Stage, Task};
+use kapelle_core::{Command, Fence, MissionId, Record, Seq, State};
+use kapelle_store::{Journal, Reader, Sqlite, Writer};
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use crate::fixture::{self, Host};
+
+/// Seeds whose histories, taken together, have every kind of event in them.
+const SEEDS: [u64; 3] = [33, 43, 57];
+
+const TABLES: [&str; 11] = [
+    "missions",
+    "tasks",
+    "task_dependencies",
+    "agents",
+    "attempts",
+    "checks",
+    "costs",
+    "model_usage",
+    "checkpoints",
+    "approvals",
+    "projection_watermark",
+];
+
+/// Every row of every table, a line each.
+pub fn dump(path: &Path) -> Vec<String> {
+    let raw = Connection::open(path).unwrap();
+    let mut lines = Vec::new();
+    for table in TABLES {
+        let mut statement = raw.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).unwrap();
+        let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
+        let mut rows = statement.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let mut text = table.to_owned();
+            for (column, name) in names.iter().enumerate() {
+                write!(text, " {name}={:?}", row.get::<_, Value>(column).unwrap()).unwrap();
+            }
+            lines.push(text);
+        }
+    }
+    lines
+}
+
+/// Both dumps have the same rows; if not, the first that differ are shown.
+pub fn assert_same(one: &[String], other: &[String], when: &str) {
+    let differ = one.iter().zip(other).find(|(one, other)| one != other);
+    assert_eq!(differ, None, "{when}");
+    assert_eq!(one.len(), other.len(), "{when}");
+}
+
+fn rows(raw: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = raw.prepare(sql).unwrap();
+    let columns = statement.column_count();
+    let row = |row: &rusqlite::Row<'_>| {
+        let values = (0..columns).map(|column| match row.get(column).unwrap() {
+            Value::Integer(number) => number.to_string(),
+            Value::Real(number) => number.to_string(),
+            Value::Text(text) => text,
+            other => format!("{other:?}"),
+        });
+        Ok(values.collect::<Vec<_>>().join(" "))
+    };
+    statement.query_map([], row).unwrap().map(Result::unwrap).collect()
+}
+
+/// Appends one record at a time and folds after each, as slow as a journal can grow.
+fn fold_one_by_one(path: &Path, records: &[Record]) {
+    let writer = Writer::open(path).unwrap();
+    for record in records {
+        let expected = Seq(record.seq.0 - 1);
+        writer.append(writer.epoch(), expected, vec![record.clone()], |done| {
+            done.unwrap();
+        });
+        writer.flush(|done| {
+            done.unwrap();
+        });
+    }
+    writer.close().unwrap();
+}
+
+/// The histories below have to contain what could go wrong, or they prove nothing.
+#[test]
+fn the_histories_have_everything_in_them() {
+    let types: BTreeSet<String> = SEEDS
+        .into_iter()
+        .flat_map(|seed| fixture::history(seed, 2))
+        .map(|record| serde_json::to_value(&record.event).unwrap()["type"].to_string())
+        .collect();
+    assert_eq!(types.len(), 35, "{types:?}");
+}
+
+/// A row that a batch forgot to write would be right after a rebuild in one batch, and only there.
+#[test]
+fn folding_bit_by_bit_gives_the_same_tables_as_a_rebuild() {
+    for seed in SEEDS {
+        let records = fixture::history(seed, 2);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        fold_one_by_one(&path, &records);
+        let folded = dump(&path);
+        let mut store = Sqlite::open(&path).unwrap();
+        assert_eq!(store.rebuild_projections().unwrap(), store.head().seq);
+        assert_same(&folded, &dump(&path), &format!("seed {seed}"));
+    }
+}
+
+/// At every moment, not only at the end.
+#[test]
+fn tables_say_what_the_state_says() {
+    for seed in SEEDS {
+        let records = fixture::history(seed, 2);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        let writer = Writer::open(&path).unwrap();
+        let (raw, mut state) = (Connection::open(&path).unwrap(), State::default());
+        for (index, record) in records.iter().enumerate() {
+            writer.append(writer.epoch(), Seq(index as u64), vec![record.clone()], |done| {
+                done.unwrap();
+            });
+            let (told, heard) = std::sync::mpsc::channel();
+            writer.flush(move |done| told.send(done.unwrap()).unwrap());
+            assert_eq!(heard.recv().unwrap(), record.seq);
+            state.apply(&record.event);
+            for (sql, said) in sayings(&state) {
+                assert_eq!(rows(&raw, sql), said, "{sql} after {record:?}");
+            }
+        }
+    }
+}
+
+/// Questions in SQL, and what the state answers.
+fn sayings(state: &State) -> [(&'static str, Vec<String>); 6] {
+    let missions = state.missions().map(|m| {
+        let (Counts { completed, dead, .. }, spent) = (m.counts, m.spent.as_micros());
+        format!("{} {} {completed} {dead} {spent} {}", m.id, m.status(), m.reserved.as_micros())
+    });
+    let tasks = state.tasks().map(|t| {
+        let (status, spent) = (t.status(state.mission(t.mission).unwrap()), t.spent.as_micros());
+        format!("{} {} {status} {} {} {spent}", t.id.0, t.name(), t.attempts, t.waits_for)
+    });
+    let busy = |(fence, lease): (Fence, &Lease)| format!("{} {fence}", lease.agent);
+    let open = |task: &&Task| {
+        let ended = state.mission(task.mission).unwrap().has_ended();
+        !ended && matches!(task.stage, Stage::Asking { .. })
+    };
+    let proposed = state.missions().filter_map(|mission| match &mission.stage {
+        MissionStage::Proposed { commit } => Some(format!("{} {commit}", mission.id)),
+        _ => None,
+    });
+    [
+        (
+            "SELECT id, status, tasks_completed, tasks_dead, cost_usd_micros, reserved_usd_micros
+            FROM missions ORDER BY opened_at",
+            missions.collect(),
+        ),
+        (
+            "SELECT id, name, status, attempts, waits_for, cost_usd_micros FROM tasks",
+            tasks.collect(),
+        ),
+        (
+            "SELECT agent, fence FROM attempts WHERE status = 'running' ORDER BY fence",
+            state.leases().map(busy).collect(),
+        ),
+        (
+            "SELECT name, fence FROM agents WHERE status = 'busy' ORDER BY fence",
+            state.leases().map(busy).collect(),
+        ),
+        (
+            "SELECT task_id FROM checkpoints WHERE status = 'open' ORDER BY task_id",
+            state.tasks().filter(open).map(|task| task.id.0.to_string()).collect(),
+        ),
+        (
+            "SELECT mission_id, commit_hash FROM approvals WHERE status = 'pending'",
+            proposed.collect(),
+        ),
+    ]
+}
+
+/// A mission that is cancelled ends an attempt, a question or a proposal without a word about it.
+#[test]
+fn cancelling_ends_what_was_open() {
+    type Moment = fn(&State) -> bool;
+    let moments: [(&str, Moment); 3] = [
+        ("attempts", |state| state.leases().next().is_some()),
+        ("checkpoints", |state| state.missions().any(|mission| mission.counts.asking > 0)),
+        ("approvals", |state| {
+            state.missions().any(|mission| matches!(mission.stage, MissionStage::Proposed { .. }))
+        }),
+    ];
+    for (table, has_come) in moments {
+        let mut host = Host::new(1);
+        host.open("first");
+        while !has_come(host.engine.state()) {
+            assert!(host.step(MissionId(1)), "nothing for {table}");
+        }
+        let (reason, by) = ("enough".to_owned(), fixture::me());
+        host.give(Command::CancelMission { mission: MissionId(1), reason, by });
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        fixture::filled(&path, &host.records, 100).0.rebuild_projections().unwrap();
+        let raw = Connection::open(&path).unwrap();
+        for (sql, said) in sayings(host.engine.state()) {
+            assert_eq!(rows(&raw, sql), said, "{sql}");
+        }
+        let cancelled = format!("SELECT count(*) FROM {table} WHERE status = 'cancelled'");
+        assert_eq!(rows(&raw, &cancelled), ["1"], "{table}");
+    }
+}
+
+/// What people were promised to be able to ask.
+#[test]
+fn people_can_ask_in_plain_sql() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let mut host = Host::new(11);
+    host.open("first");
+    let (mut store, _) = fixture::filled(&path, &host.records, 100);
+    store.rebuild_projections().unwrap();
+    let raw = Connection::open(&path).unwrap();
+    let ask = |sql| rows(&raw, sql);
+    assert_eq!(
+        ask("SELECT name, status, priority FROM tasks WHERE mission_id = 'm1'"),
+        ["1-1 pending HIGH", "1-2 pending MEDIUM", "1-3 pending MEDIUM", "1-4 pending MEDIUM"]
+    );
+    assert_eq!(ask("SELECT task_id, depends_on FROM task_dependencies"), ["2 1", "4 2", "4 3"]);
+    assert_eq!(
+        ask("SELECT name, status FROM agents"),
+        ["developer-1 idle", "developer-2 idle", "tester-1 idle"]
+    );
+    assert_eq!(ask("SELECT * FROM costs_by_mission"), ["m1 the goal of first running 0 0 75"]);
+    assert_eq!(ask("SELECT * FROM tasks WHERE status = 'blocked'"), [""; 0]);
+}
+
+#[test]
+fn wrong_values_and_dangling_references_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let (mut store, _) = fixture::filled(&path, &fixture::history(1, 0), 100);
+    store.rebuild_projections().unwrap();
+    let raw = Connection::open(&path).unwrap();
+    raw.pragma_update(None, "foreign_keys", true).unwrap();
+    for (sql, refusal) in [
+        ("UPDATE tasks SET status = 'doing'", "CHECK"),
+        ("UPDATE tasks SET priority = 'urgent'", "CHECK"),
+        ("UPDATE missions SET status = 'completed'", "CHECK"),
+        ("UPDATE attempts SET status = 'lost'", "CHECK"),
+        ("UPDATE attempts SET failure_kind = 'bad luck'", "CHECK"),
+        ("UPDATE approvals SET status = 'maybe'", "CHECK"),
+        ("UPDATE checks SET passed = 2", "CHECK"),
+        ("UPDATE agents SET role = 'manager'", "CHECK"),
+        ("UPDATE tasks SET mission_id = 'm9'", "FOREIGN KEY"),
+        ("UPDATE attempts SET agent = 'developer-9'", "FOREIGN KEY"),
+        ("INSERT INTO task_dependencies VALUES (1, 99)", "FOREIGN KEY"),
+        ("UPDATE costs SET fence = 999", "FOREIGN KEY"),
+        ("UPDATE tasks SET cost_usd_micros = 'much'", "cannot store TEXT"),
+    ] {
+        let refused = raw.execute(sql, []).expect_err(sql).to_string();
+        assert!(refused.contains(refusal), "{sql}: {refused}");
+    }
+    raw.execute("UPDATE tasks SET status = 'blocked'", []).unwrap();
+}
+
+/// Tables that a person dropped, or that another version made, are made anew at the next start.
+#[test]
+fn missing_and_outdated_tables_are_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let records = fixture::history(2, 1);
+    let (mut store, _) = fixture::filled(&path, &records, 50);
+    store.rebuild_projections().unwrap();
+    drop(store);
+    let whole = dump(&path);
+    for harm in [
+        "DROP VIEW costs_by_mission",
+        "DELETE FROM checks; DROP TABLE checks",
+        "UPDATE projection_watermark SET version = 0; DELETE FROM checks",
+        "DROP TABLE projection_watermark",
+    ] {
+        Connection::open(&path).unwrap().execute_batch(harm).unwrap();
+        Writer::open(&path).unwrap().close().unwrap();
+        assert_same(&dump(&path), &whole, harm);
+        assert_eq!(Reader::open(&path).unwrap().watermark().unwrap(), Seq(records.len() as u64));
+    }
+}

@@ -1,1 +1,179 @@
-//! x
+//! The writing thread: answers in order, tables soon after, and never a lost append.
+
+use std::sync::mpsc::{self, Receiver};
+
+use kapelle_core::{Record, Seq};
+use kapelle_store::{Error, Head, Journal, Reader, Sqlite, Writer, verify};
+use rusqlite::Connection;
+
+use crate::fixture;
+use crate::projections::{assert_same, dump};
+
+/// Asks for the append of everything, record by record, without waiting in between.
+fn append_all(writer: &Writer, records: &[Record]) -> Receiver<Result<Head, Error>> {
+    let (told, heard) = mpsc::channel();
+    for record in records {
+        let told = told.clone();
+        let expected = Seq(record.seq.0 - 1);
+        writer.append(writer.epoch(), expected, vec![record.clone()], move |done| {
+            told.send(done).unwrap();
+        });
+    }
+    heard
+}
+
+/// More than one group holds, so that what is left over between groups would be missed.
+#[test]
+fn many_appends_in_a_row_are_answered_in_order() {
+    let records: Vec<Record> = fixture::history(8, 12);
+    assert!(records.len() > 600, "{}", records.len());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Writer::open(&path).unwrap();
+    let answers: Vec<Head> =
+        append_all(&writer, &records).into_iter().map(Result::unwrap).collect();
+    let seqs: Vec<Seq> = answers.iter().map(|head| head.seq).collect();
+    assert_eq!(seqs, records.iter().map(|record| record.seq).collect::<Vec<_>>());
+    writer.close().unwrap();
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!(reader.head().unwrap(), *answers.last().unwrap());
+    assert_eq!(reader.watermark().unwrap(), reader.head().unwrap().seq);
+    assert_eq!(reader.history(Seq(0)).map(Result::unwrap).collect::<Vec<_>>(), records);
+}
+
+/// In a group, a refused append takes nobody with it but those that build on it.
+#[test]
+fn a_refused_append_does_not_harm_its_neighbours() {
+    let records = fixture::history(9, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Writer::open(&dir.path().join("db")).unwrap();
+    let mut asked = records[..6].to_vec();
+    asked.insert(3, records[50].clone());
+    let answers: Vec<String> = append_all(&writer, &asked)
+        .into_iter()
+        .map(|answer| answer.map_or_else(|e| e.to_string(), |head| head.seq.to_string()))
+        .collect();
+    let refused = "the journal stands at record 3, not at 50";
+    assert_eq!(answers, ["1", "2", "3", refused, "4", "5", "6"]);
+}
+
+#[test]
+fn tables_follow_without_being_asked() {
+    let records = fixture::history(10, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Writer::open(&path).unwrap();
+    for answer in append_all(&writer, &records) {
+        answer.unwrap();
+    }
+    let reader = Reader::open(&path).unwrap();
+    let head = reader.head().unwrap().seq;
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while reader.watermark().unwrap() != head {
+        assert!(std::time::Instant::now() < patience, "at {}", reader.watermark().unwrap());
+        std::thread::yield_now();
+    }
+    assert!(writer.last_projection_error().is_none());
+}
+
+fn flushed(writer: &Writer) -> Result<Seq, Error> {
+    let (told, heard) = mpsc::channel();
+    writer.flush(move |done| told.send(done).unwrap());
+    heard.recv().unwrap()
+}
+
+/// The tables are for people; the work goes on without them, and they catch up when they can.
+#[test]
+fn failing_tables_stop_no_append_and_are_reported() {
+    let records = fixture::history(1, 0);
+    let (before, after) = records.split_at(records.len() / 2);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Writer::open(&path).unwrap();
+    for answer in append_all(&writer, before) {
+        answer.unwrap();
+    }
+    flushed(&writer).unwrap();
+    let raw = Connection::open(&path).unwrap();
+    // The rows of missions are written last, when the batch is already folded in memory.
+    let harm = "CREATE TRIGGER harm BEFORE UPDATE ON missions
+        BEGIN SELECT RAISE(ABORT, 'harm was done'); END";
+    raw.execute_batch(harm).unwrap();
+    for answer in append_all(&writer, after) {
+        answer.unwrap();
+    }
+    let failed = flushed(&writer).unwrap_err().to_string();
+    assert_eq!(failed, "the database failed: harm was done");
+    assert_eq!(writer.last_projection_error().unwrap().to_string(), failed);
+    assert_eq!(verify(&path).unwrap().records, records.len() as u64);
+
+    raw.execute_batch("DROP TRIGGER harm").unwrap();
+    assert_eq!(flushed(&writer).unwrap(), Seq(records.len() as u64));
+    assert!(writer.last_projection_error().is_none());
+    writer.close().unwrap();
+    let healed = dump(&path);
+    Sqlite::open(&path).unwrap().rebuild_projections().unwrap();
+    assert_same(&healed, &dump(&path), "after a rebuild");
+}
+
+/// Who closes wants to know that the tables are behind; the appends were answered long ago.
+#[test]
+fn closing_tells_that_the_rest_was_not_folded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Writer::open(&path).unwrap();
+    flushed(&writer).unwrap();
+    Connection::open(&path).unwrap().execute_batch("DROP TABLE missions").unwrap();
+    for answer in append_all(&writer, &fixture::history(1, 0)) {
+        answer.unwrap();
+    }
+    let failed = writer.close().unwrap_err().to_string();
+    assert!(failed.contains("no such table"), "{failed}");
+}
+
+/// The stale one has to learn it from the answer to its next append.
+#[test]
+fn a_new_writer_fences_off_the_old_one() {
+    let records = fixture::history(2, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let old = Writer::open(&path).unwrap();
+    let new = Writer::open(&path).unwrap();
+    let answers: Vec<_> = append_all(&old, &records[..1]).into_iter().collect();
+    assert!(matches!(answers[..], [Err(Error::StaleEpoch { .. })]), "{answers:?}");
+    let answers: Vec<_> = append_all(&new, &records[..1]).into_iter().collect();
+    assert!(matches!(answers[..], [Ok(Head { seq: Seq(1), .. })]), "{answers:?}");
+}
+
+/// The last handle may be dropped by an answer, on the thread that it would wait for.
+#[test]
+fn a_writer_can_be_dropped_by_its_own_answer() {
+    let records = fixture::history(3, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Writer::open(&path).unwrap();
+    let (told, heard) = mpsc::channel();
+    let (hand_over, given) = mpsc::channel::<Writer>();
+    writer.append(writer.epoch(), Seq(0), records[..1].to_vec(), move |done| {
+        drop(given.recv().unwrap());
+        told.send(done).unwrap();
+    });
+    hand_over.send(writer).unwrap();
+    assert_eq!(heard.recv().unwrap().unwrap().seq, Seq(1));
+}
+
+/// What was written before the crash of a writer that had no time to fold is caught up with.
+#[test]
+fn a_new_writer_catches_up_at_once() {
+    let records = fixture::history(4, 2);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let (store, _) = fixture::filled(&path, &records, 100);
+    assert_eq!(Reader::open(&path).unwrap().watermark().unwrap(), Seq(0));
+    let head = store.head();
+    drop(store);
+    let writer = Writer::open(&path).unwrap();
+    assert_eq!(writer.opened_at(), head);
+    writer.close().unwrap();
+    assert_eq!(Reader::open(&path).unwrap().watermark().unwrap(), head.seq);
+}
