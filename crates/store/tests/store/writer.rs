@@ -1,6 +1,9 @@
 //! The writing thread: answers in order, tables soon after, and never a lost append.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
 use kapelle_core::{Record, Seq};
 use kapelle_store::{Error, Head, Journal, Reader, Sqlite, Writer, verify};
@@ -68,12 +71,47 @@ fn tables_follow_without_being_asked() {
     }
     let reader = Reader::open(&path).unwrap();
     let head = reader.head().unwrap().seq;
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(20);
     while reader.watermark().unwrap() != head {
-        assert!(std::time::Instant::now() < patience, "at {}", reader.watermark().unwrap());
+        assert!(Instant::now() < patience, "at {}", reader.watermark().unwrap());
         std::thread::yield_now();
     }
     assert!(writer.last_projection_error().is_none());
+}
+
+/// Asks for an empty append, and for the next one as soon as this one is answered.
+fn keep_asking(writer: Arc<Writer>, at: Seq, enough: Arc<AtomicBool>) {
+    let asked = Arc::clone(&writer);
+    asked.append(asked.epoch(), at, Vec::new(), move |done| {
+        assert_eq!(done.unwrap().seq, at);
+        if !enough.load(Ordering::Relaxed) {
+            keep_asking(writer, at, enough);
+        }
+    });
+}
+
+/// A queue that is never empty must not keep the tables from ever being written.
+#[test]
+fn tables_follow_under_load_too() {
+    let records = fixture::history(10, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Arc::new(Writer::open(&path).unwrap());
+    flushed(&writer).unwrap();
+    let head = Seq(records.len() as u64);
+    let answers = append_all(&writer, &records);
+    let enough = Arc::new(AtomicBool::new(false));
+    for _ in 0..10 {
+        keep_asking(Arc::clone(&writer), head, Arc::clone(&enough));
+    }
+    assert!(answers.into_iter().all(|answer| answer.is_ok()));
+    let reader = Reader::open(&path).unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while reader.watermark().unwrap() != head && Instant::now() < patience {
+        std::thread::yield_now();
+    }
+    enough.store(true, Ordering::Relaxed);
+    assert_eq!(reader.watermark().unwrap(), head);
 }
 
 fn flushed(writer: &Writer) -> Result<Seq, Error> {
