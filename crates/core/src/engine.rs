@@ -71,6 +71,13 @@ pub struct Actions<T> {
     pub stop: Vec<Fence>,
 }
 
+/// Whether time alone changed something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    Nothing,
+    Something,
+}
+
 impl Engine {
     /// An engine that continues where the journal ends.
     #[must_use]
@@ -103,7 +110,7 @@ impl<R: Rules> Engine<R> {
     /// Decides on everything that arrived together. `T` is the driver's ticket for the answer.
     pub fn handle<T>(&mut self, inputs: Vec<(T, Command)>, now: Timestamp) -> Batch<T> {
         let mut batch = Batch { records: Vec::new(), replies: Vec::new() };
-        self.pass_time(now, &mut batch.records);
+        let _ = self.pass_time(now, &mut batch.records);
         for (ticket, command) in inputs {
             let reply = match self.rules.decide(&self.state, &command, now) {
                 Ok(events) => {
@@ -119,6 +126,10 @@ impl<R: Rules> Engine<R> {
             batch.replies.push((ticket, reply));
         }
         self.set_in_motion(now, &mut batch.records);
+        // A wait of no time at all ends in this same turn, and what it frees starts in it.
+        while self.pass_time(now, &mut batch.records) == Passed::Something {
+            self.set_in_motion(now, &mut batch.records);
+        }
         batch
     }
 
@@ -139,14 +150,19 @@ impl<R: Rules> Engine<R> {
         actions
     }
 
-    fn pass_time(&mut self, now: Timestamp, records: &mut Vec<Record>) {
+    fn pass_time(&mut self, now: Timestamp, records: &mut Vec<Record>) -> Passed {
+        let mut passed = Passed::Nothing;
         while self.state.wake_at().is_some_and(|at| at <= now) {
             match self.rules.decide(&self.state, &Command::Tick, now) {
-                Ok(events) if !events.is_empty() => self.record(events, now, records),
+                Ok(events) if !events.is_empty() => {
+                    self.record(events, now, records);
+                    passed = Passed::Something;
+                }
                 // A timer that changes nothing would be asked about for ever.
-                Ok(_) | Err(_) => return,
+                Ok(_) | Err(_) => break,
             }
         }
+        passed
     }
 
     fn set_in_motion(&mut self, now: Timestamp, records: &mut Vec<Record>) {

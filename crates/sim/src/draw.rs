@@ -40,7 +40,7 @@ fn needs(shape: u8, index: usize, count: usize, rng: &mut Rng) -> Vec<usize> {
         (_, 0) => Vec::new(),
         (0, _) => vec![index - 1],
         (1, _) => vec![0],
-        (2, _) if index + 1 == count => (1..index.max(2)).collect(),
+        (2, _) if index > 1 && index + 1 == count => (1..index).collect(),
         (2, _) => vec![0],
         _ => (0..index).filter(|_| rng.u8(0..3) == 0).collect(),
     }
