@@ -104,3 +104,21 @@ fn a_retry_without_a_wait_starts_in_the_same_turn() {
     assert!(matches!(played.last.last(), Some(Event::LeaseGranted { .. })), "{:?}", played.last);
     assert!(played.engine.state().wake_at() > Some(played.now));
 }
+
+/// A report that leaves out a check must not let an unchecked commit through, and must not show a
+/// red phase its failure either: the step is done again.
+#[test]
+fn a_report_without_all_checks_is_a_failed_step() {
+    let check = |name: &str| Check { name: name.into(), command: "true".into(), timeout_ms: 1 };
+    let checks = vec![check("build"), check("test")];
+    let mut played = Played::new(Policy { checks, ..Policy::default() });
+    played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new() });
+    let built =
+        CheckResult { name: "build".into(), passed: true, output: "".into(), duration_ms: 1 };
+    let fence = played.started(|effect| matches!(effect, Effect::RunChecks { .. }));
+    for results in [vec![], vec![built]] {
+        let command = Command::FinishChecks { fence, results };
+        let events = played.engine.state().decide(&command, played.now).unwrap();
+        assert!(matches!(events[..], [Event::StepFailed { .. }]), "{events:?}");
+    }
+}
