@@ -6,8 +6,11 @@ use kapelle_core::engine::Accepted;
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::plan::{Plan, PlannedTask};
 use kapelle_core::policy::{Check, Policy};
+use kapelle_core::report::Question;
+use kapelle_core::status::Status;
 use kapelle_core::{
-    Actor, Command, Effect, Engine, Event, Fence, MissionId, Refusal, RequestId, Role, Timestamp,
+    Actor, Command, Effect, Engine, Event, Fence, MissionId, Refusal, RequestId, Role, TaskId,
+    Timestamp,
 };
 
 const NOW: Timestamp = Timestamp(1_000);
@@ -121,4 +124,23 @@ fn a_report_without_all_checks_is_a_failed_step() {
         let events = played.engine.state().decide(&command, played.now).unwrap();
         assert!(matches!(events[..], [Event::StepFailed { .. }]), "{events:?}");
     }
+}
+
+/// A person may answer while the mission is paused; the task then waits for the mission alone.
+#[test]
+fn an_answer_in_a_pause_leaves_the_task_paused() {
+    let mut played = Played::new(Policy::default());
+    let question =
+        Question { message: "which?".into(), resume_id: "q".into(), options: Vec::new() };
+    played.finish(AttemptOutcome::Asked { question, change: None });
+    played.accept(Command::PauseMission { mission: M1, reason: "lunch".into(), by: ada() });
+    let status = |played: &Played| {
+        let state = played.engine.state();
+        state.task(TaskId(1)).unwrap().status(state.mission(M1).unwrap())
+    };
+    let asked = status(&played);
+    let (task, resume_id, input) = (TaskId(1), "q".into(), "yes".into());
+    played.accept(Command::AnswerCheckpoint { task, resume_id, input, by: ada() });
+    assert_eq!((asked, status(&played)), (Status::Blocked, Status::Paused));
+    assert!(asked.may_become(status(&played)));
 }
