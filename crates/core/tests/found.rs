@@ -144,3 +144,16 @@ fn an_answer_in_a_pause_leaves_the_task_paused() {
     assert_eq!((asked, status(&played)), (Status::Blocked, Status::Paused));
     assert!(asked.may_become(status(&played)));
 }
+
+/// A host that starts anew has forgotten its steps; whoever waits for them waits for ever.
+#[test]
+fn a_restarted_host_gets_its_steps_again() {
+    let check = Check { name: "test".into(), command: "true".into(), timeout_ms: 1 };
+    let mut played = Played::new(Policy { checks: vec![check], ..Policy::default() });
+    played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new() });
+    let checks = |effect: &Effect| matches!(effect, Effect::RunChecks { .. });
+    let forgotten = played.started(checks);
+    played.accept(Command::HostStarted);
+    let again = played.started(checks);
+    assert!(again > forgotten, "{:?}", played.last);
+}
