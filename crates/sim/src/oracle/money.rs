@@ -12,7 +12,7 @@ pub(super) struct Purse {
     spent: BTreeMap<MissionId, Usd>,
     /// Missions of which an attempt once spent more than was reserved for it.
     overspent: BTreeSet<MissionId>,
-    /// Those of them that must be stopped by the end of the batch.
+    /// Those of them that must be paused before the batch ends.
     to_stop: BTreeSet<MissionId>,
 }
 
@@ -47,6 +47,11 @@ impl Purse {
                 self.reserved.remove(fence);
                 Ok(())
             }
+            // A person may have resumed it by the end of the same batch.
+            Event::MissionPaused { mission, .. } => {
+                self.to_stop.remove(mission);
+                Ok(())
+            }
             Event::MissionCancelled { mission, .. } => {
                 self.reserved.retain(|_, (owner, _)| owner != mission);
                 Ok(())
@@ -56,11 +61,8 @@ impl Purse {
     }
 
     pub(super) fn close(&mut self, facts: &Facts) -> Verdict {
-        for mission in std::mem::take(&mut self.to_stop) {
-            let stopped = facts.mission(mission)?;
-            ensure(stopped.paused || stopped.ended, || {
-                format!("an attempt of {mission} overspent, and the mission goes on")
-            })?;
+        if let Some(mission) = self.to_stop.pop_first() {
+            return Err(format!("an attempt of {mission} overspent, and the mission goes on"));
         }
         for (mission, spent) in &self.spent {
             let (bound, cap) =
