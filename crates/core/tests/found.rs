@@ -3,6 +3,7 @@
 
 use kapelle_core::command::{AttemptOutcome, CheckResult, Spending};
 use kapelle_core::engine::Accepted;
+use kapelle_core::event::Interruption;
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::plan::{Plan, PlannedTask};
 use kapelle_core::policy::{Check, Policy};
@@ -156,4 +157,16 @@ fn a_restarted_host_gets_its_steps_again() {
     played.accept(Command::HostStarted);
     let again = played.started(checks);
     assert!(again > forgotten, "{:?}", played.last);
+}
+
+/// A conductor that was down for an hour finds attempts past their deadline. They died with it;
+/// counting that against the task would give up healthy work after two long outages.
+#[test]
+fn an_outage_is_not_a_time_out() {
+    let mut played = Played::new(Policy::default());
+    let fence = played.attempt();
+    played.now = played.now.plus_ms(60 * 60 * 1_000);
+    played.accept(Command::HostStarted);
+    let (task, cause) = (TaskId(1), Interruption::HostRestarted);
+    assert_eq!(played.last.first(), Some(&Event::AttemptInterrupted { task, fence, cause }));
 }
