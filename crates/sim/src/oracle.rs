@@ -5,6 +5,7 @@
 
 use kapelle_core::engine::Accepted;
 use kapelle_core::status::Status;
+use kapelle_core::task::Stage;
 use kapelle_core::{Command, Commit, Event, Fence, MissionId, Record, Refusal, State, Timestamp};
 
 use crate::repository::Repository;
@@ -79,9 +80,14 @@ impl Oracle {
             self.work.observe(&record.event, &self.facts, repo)?;
             self.fold(&record.event)?;
         }
+        if let [Command::HostStarted] = inputs {
+            let late = records.iter().find(|r| matches!(r.event, Event::AttemptFailed { .. }));
+            ensure(late.is_none(), || format!("an outage counts as a failure: {late:?}"))?;
+        }
         self.leases.close(now)?;
         self.leases.hear(inputs, now);
         self.purse.close(&self.facts)?;
+        self.judge_diligence()?;
         let idle = |mission| self.leases.of_mission(mission).next().is_none();
         let restless = self.facts.withdrawn().find(|mission| !idle(*mission));
         restless.map_or(Ok(()), |mission| {
@@ -105,6 +111,22 @@ impl Oracle {
             })?;
         }
         self.statuses = statuses;
+        Ok(())
+    }
+
+    /// Nothing that could start is left waiting.
+    fn judge_diligence(&self) -> Verdict {
+        for task in self.shadow.tasks().filter(|task| task.stage == Stage::Ready) {
+            let mission = self.facts.mission(task.mission)?;
+            let stopped = mission.paused || mission.ended;
+            let role = task.phase(&mission.policy).map(|phase| phase.role());
+            let seated = role.is_some_and(|role| self.leases.has_seat(role));
+            let budget = mission.policy.budget;
+            let paid = self.purse.affords(task.mission, budget);
+            ensure(stopped || !seated || !paid, || {
+                format!("task {} of {} waits although a seat is free", task.name(), task.mission)
+            })?;
+        }
         Ok(())
     }
 
@@ -149,6 +171,15 @@ impl Oracle {
                         if m == mission && c == commit)
                 });
                 ensure(approved, || format!("the approval of {commit} became another one"))
+            }
+            Command::OpenMission { plan, policy, .. } => {
+                let planned = recorded(
+                    &|event| matches!(event, Event::PlanAccepted { tasks, .. } if *tasks == plan.tasks),
+                );
+                let ruled = recorded(
+                    &|event| matches!(event, Event::MissionOpened { policy: p, .. } if p == policy),
+                );
+                ensure(planned && ruled, || "a mission is not the one that was asked for".into())
             }
             Command::HostStarted => {
                 let survivor = before.attempts.iter().find(|fence| self.leases.is_live(**fence));

@@ -54,6 +54,13 @@ impl Leases {
         attempts.map(|(fence, _)| *fence).chain(steps.map(|(fence, _)| *fence))
     }
 
+    /// Whether somebody of this role could take work now.
+    pub(super) fn has_seat(&self, role: Role) -> bool {
+        let taken = |seat: u32| self.attempts.values().any(|h| h.agent == AgentId { role, seat });
+        let seats = self.seats.get(&role).copied().unwrap_or(0);
+        self.attempts.len() < self.workers_max && (1..=seats).any(|seat| !taken(seat))
+    }
+
     pub(super) fn observe(&mut self, record: &Record, facts: &Facts) -> Verdict {
         match &record.event {
             Event::TeamChanged { seats, workers_max } => {

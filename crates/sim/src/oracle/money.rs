@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kapelle_core::policy::Budget;
 use kapelle_core::{Event, Fence, MissionId, Usd};
 
 use super::{Facts, Verdict, ensure};
@@ -72,6 +73,11 @@ impl Purse {
             })?;
         }
         Ok(())
+    }
+
+    /// Whether one more attempt fits the cap.
+    pub(super) fn affords(&self, mission: MissionId, budget: Budget) -> bool {
+        self.bound(mission) + budget.attempt_usd_max <= budget.mission_usd_max
     }
 
     fn bound(&self, id: MissionId) -> Usd {
