@@ -78,7 +78,7 @@ impl Played {
 }
 
 fn commit(number: u8) -> kapelle_core::Commit {
-    format!("{number:040x}").parse().unwrap()
+    format!("{number:040x}").parse().expect("forty digits are a commit")
 }
 
 fn ada() -> Actor {

@@ -22,6 +22,8 @@ pub(crate) struct Faults {
     pub duplicate: u32,
     pub late: u32,
     pub heartbeat_loss: u32,
+    /// A host sends something about a fence that it knows nothing of.
+    pub confused: u32,
     pub clock_jump: u32,
     pub agent_hang: u32,
     pub agent_slow: u32,
@@ -68,7 +70,7 @@ impl Faults {
     }
 
     /// Every rate with its sensible maximum.
-    fn rates(&mut self) -> [(&mut u32, u32); 33] {
+    fn rates(&mut self) -> [(&mut u32, u32); 34] {
         [
             (&mut self.crash_before, 40),
             (&mut self.crash_after, 40),
@@ -79,6 +81,7 @@ impl Faults {
             (&mut self.duplicate, 200),
             (&mut self.late, 150),
             (&mut self.heartbeat_loss, 700),
+            (&mut self.confused, 100),
             (&mut self.clock_jump, 30),
             (&mut self.agent_hang, 150),
             (&mut self.agent_slow, 300),

@@ -135,6 +135,35 @@ impl<R: Rules + Clone> World<R> {
             self.arrive(Sender::Host, again_ms, command.clone());
         }
         self.arrive(Sender::Host, delay_ms, command);
+        if self.strikes(|f| f.confused) {
+            let confused = self.confuse();
+            self.arrive(Sender::Host, delay_ms, confused);
+        }
+    }
+
+    /// A message of any kind about any fence: past, present or never given.
+    fn confuse(&mut self) -> Command {
+        let newest = self.running.keys().last().map_or(1, |fence| fence.0);
+        let fence = Fence(self.rng.u64(0..newest + 3));
+        let failure = Failure::new(FailureKind::AgentError, "confused");
+        let actual = self.repo.commit(&[], Passed::No);
+        match self.rng.u8(0..6) {
+            0 => Command::FailStep { fence, failure },
+            1 => Command::FinishChecks { fence, results: Vec::new() },
+            2 => {
+                let outcome = CandidateOutcome::Conflict { paths: Vec::new() };
+                Command::FinishCandidate { fence, outcome }
+            }
+            3 => Command::FinishAdvance { fence, outcome: AdvanceOutcome::Moved { actual } },
+            4 => {
+                let outcome = DeliveryOutcome::Refused { reason: "confused".into() };
+                Command::FinishDelivery { fence, outcome }
+            }
+            _ => {
+                let (outcome, spent) = (AttemptOutcome::Failed(failure), Spending::default());
+                Command::FinishAttempt { fence, outcome, spent }
+            }
+        }
     }
 
     fn work(

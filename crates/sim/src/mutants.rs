@@ -46,12 +46,14 @@ pub enum Mutant {
     Immortal,
     /// A branch that somebody moved counts as advanced.
     MovedIsMerged,
+    /// The order of a plan is forgotten.
+    Unordered,
     /// Time passes, and nothing follows from it.
     Timeless,
 }
 
 impl Mutant {
-    pub const ALL: [Mutant; 17] = [
+    pub const ALL: [Mutant; 18] = [
         Mutant::NoFence,
         Mutant::OldVerdict,
         Mutant::BlindQueue,
@@ -68,6 +70,7 @@ impl Mutant {
         Mutant::HalfPaused,
         Mutant::Immortal,
         Mutant::MovedIsMerged,
+        Mutant::Unordered,
         Mutant::Timeless,
     ];
 }
@@ -152,6 +155,9 @@ impl Planted {
                 if let Some(MissionStage::Proposed { commit: proposed }) = stage {
                     commit.clone_from(proposed);
                 }
+            }
+            (Mutant::Unordered, Command::OpenMission { plan, .. }) => {
+                plan.tasks.iter_mut().for_each(|task| task.dependencies.clear());
             }
             (Mutant::DeafToHeartbeats, Command::Heartbeat { fences }) => fences.clear(),
             (Mutant::MovedIsMerged, Command::FinishAdvance { outcome, .. }) => {

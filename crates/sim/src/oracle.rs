@@ -15,6 +15,9 @@ mod leases;
 mod money;
 mod work;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use facts::Facts;
 use leases::Leases;
 use money::Purse;
