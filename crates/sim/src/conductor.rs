@@ -8,7 +8,7 @@ use crate::oracle::{Verdict, ensure};
 use crate::world::World;
 
 /// A turn that writes more than this for every task and input is running in circles.
-const RECORDS_PER_SUBJECT_MAX: usize = 12;
+const RECORDS_PER_SUBJECT_MAX: usize = 20;
 
 impl<R: Rules + Clone> World<R> {
     /// Decide, append, act. The append may fail, and then nothing of it has happened.

@@ -62,7 +62,8 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
     let attempt = Usd::cents(rng.u64(0..=50));
     let slots = if rng.bool() { rng.u64(1..=6) } else { 200 };
     let cap = Usd::micros(attempt.as_micros() * slots + rng.u64(0..2) * 5_000);
-    let timeout = rng.u64(5..40) * SECOND_MS;
+    // No time at all is a policy that a person can write.
+    let timeout = if rng.u8(0..32) == 0 { 0 } else { rng.u64(5..40) * SECOND_MS };
     let answers = match rng.bool() {
         true => BTreeMap::from([(ANSWERED_BEFOREHAND.to_owned(), "yes".to_owned())]),
         false => BTreeMap::new(),

@@ -8,6 +8,7 @@
 //! Nothing here waits, reads a clock or touches the machine.
 
 mod agenda;
+mod agents;
 mod calm;
 mod conductor;
 mod draw;

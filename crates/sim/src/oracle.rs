@@ -71,6 +71,7 @@ impl Oracle {
         now: Timestamp,
         repo: &Repository,
     ) -> Verdict {
+        let running: Vec<Fence> = self.leases.attempts().collect();
         for record in records {
             self.events += 1;
             ensure(record.seq.0 == self.events, || {
@@ -84,8 +85,11 @@ impl Oracle {
             self.fold(&record.event)?;
         }
         if let [Command::HostStarted] = inputs {
-            let late = records.iter().find(|r| matches!(r.event, Event::AttemptFailed { .. }));
-            ensure(late.is_none(), || format!("an outage counts as a failure: {late:?}"))?;
+            let failed = records.iter().find(|record| match &record.event {
+                Event::AttemptFailed { fence, .. } => running.contains(fence),
+                _ => false,
+            });
+            ensure(failed.is_none(), || format!("an outage counts as a failure: {failed:?}"))?;
         }
         self.leases.close(now)?;
         self.leases.hear(inputs, now);

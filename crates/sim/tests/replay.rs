@@ -25,6 +25,54 @@ fn a_journal_read_back_gives_the_same_state() {
     }
 }
 
+/// An event that no seed produces is an event that nothing here has judged.
+#[test]
+fn every_kind_of_event_happens() {
+    let mut seen = std::collections::BTreeSet::new();
+    for record in (1..=200).flat_map(history) {
+        let event = serde_json::to_value(&record.event).unwrap();
+        seen.insert(event["type"].as_str().unwrap().to_owned());
+    }
+    let all = [
+        "attempt_failed",
+        "attempt_finished",
+        "attempt_interrupted",
+        "backoff_ended",
+        "branch_moved",
+        "branch_prepared",
+        "candidate_built",
+        "candidate_passed",
+        "candidate_rejected",
+        "change_rejected",
+        "checkpoint_answered",
+        "checkpoint_raised",
+        "checks_finished",
+        "cost_charged",
+        "delivery_approved",
+        "delivery_proposed",
+        "delivery_refused",
+        "lease_granted",
+        "lease_renewed",
+        "mission_cancelled",
+        "mission_delivered",
+        "mission_opened",
+        "mission_paused",
+        "mission_resumed",
+        "phase_accepted",
+        "plan_accepted",
+        "retry_scheduled",
+        "step_due",
+        "step_failed",
+        "step_started",
+        "step_withdrawn",
+        "task_blocked",
+        "task_dead_lettered",
+        "task_merged",
+        "team_changed",
+    ];
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
+}
+
 #[test]
 fn one_seed_is_one_world() {
     for seed in [1, 2, 3, 500, u64::MAX] {
