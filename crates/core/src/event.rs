@@ -153,7 +153,8 @@ pub enum Event {
         mission: MissionId,
         step: Step,
     },
-    /// The step is no longer wanted now (its mission was paused).
+    /// The step is not in flight any more (its mission was paused, its host started anew); it is
+    /// wanted again as soon as the mission goes on.
     StepWithdrawn {
         fence: Fence,
     },

@@ -46,6 +46,12 @@ impl State {
             ..result.clone()
         };
         let results: Vec<CheckResult> = results.iter().map(bounded).collect();
+        // Silence about a check is neither a pass nor the failure that a red phase wants to see.
+        let told = |name: &str| results.iter().any(|result| result.name == name);
+        if let Some(missing) = mission.policy.checks.iter().find(|check| !told(&check.name)) {
+            let message = format!("the host reported no result of the check {}", missing.name);
+            return self.fail_step(fence, &Failure::new(FailureKind::AgentError, &message), now);
+        }
         let expectation = match step {
             Step::Gate(_) => task.phase(&mission.policy).map(crate::flow::Phase::expects),
             _ => None,
