@@ -9,6 +9,8 @@ use kapelle_core::{
     Actor, Command, Commit, Effect, Engine, Fence, Record, RequestId, Role, Timestamp, Usd,
 };
 
+const FOREVER_MS: u64 = 1 << 50;
+
 pub struct World {
     engine: Engine,
     journal: Vec<Record>,
@@ -37,7 +39,9 @@ pub fn task(id: String, dependencies: Vec<String>) -> PlannedTask {
 pub fn policy() -> Policy {
     let mission_usd_max = Usd::cents(1_000_000_000);
     let budget = Budget { mission_usd_max, attempt_usd_max: Usd::cents(1) };
-    Policy { budget, ..Policy::default() }
+    // Nobody dies in this world, so no lease and no attempt has to end by itself.
+    let (lease_ttl_ms, attempt_timeout_ms) = (FOREVER_MS, [(Role::Developer, FOREVER_MS)].into());
+    Policy { budget, lease_ttl_ms, attempt_timeout_ms, ..Policy::default() }
 }
 
 pub fn open(number: u32, tasks: Vec<PlannedTask>) -> Command {
