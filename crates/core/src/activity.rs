@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Event, Interruption, Restart, Step};
+use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
 use crate::state::State;
@@ -67,14 +67,14 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
             let target = state.mission(*mission).map_or("", |m| m.target.as_str());
             Told::info(format!("delivered {} to {target}", commit.short())).of_mission(*mission)
         }
-        Event::StepFailed { failure, retry_at, .. } => {
+        Event::ChoreFailed { failure, retry_at, .. } => {
             let then = if retry_at.is_some() { "trying again" } else { "giving up" };
-            Told::error(format!("a step failed, {then}: {}", last_line(&failure.message)))
+            Told::error(format!("a chore failed, {then}: {}", last_line(&failure.message)))
         }
-        Event::StepStarted { mission, step, .. } => return step_line(state, *mission, *step),
+        Event::ChoreStarted { mission, chore, .. } => return chore_line(state, *mission, *chore),
         Event::LeaseRenewed { .. }
-        | Event::StepDue { .. }
-        | Event::StepWithdrawn { .. }
+        | Event::ChoreDue { .. }
+        | Event::ChoreWithdrawn { .. }
         | Event::BackoffEnded { .. } => return None,
         Event::LeaseGranted { .. }
         | Event::CostCharged { .. }
@@ -176,12 +176,12 @@ fn task_line(state: &State, event: &Event) -> Option<Line> {
     Some(told.of_task(state, *task).line())
 }
 
-fn step_line(state: &State, mission: MissionId, step: Step) -> Option<Line> {
-    let (task, text) = match step {
-        Step::Gate(task) => (task, "checking the change"),
-        Step::CandidateChecks(task) => (task, "checking the candidate"),
-        Step::Branch(_) | Step::Candidate(_) | Step::Advance(_) => return None,
-        Step::Delivery(_) => {
+fn chore_line(state: &State, mission: MissionId, chore: Chore) -> Option<Line> {
+    let (task, text) = match chore {
+        Chore::Gate(task) => (task, "checking the change"),
+        Chore::CandidateChecks(task) => (task, "checking the candidate"),
+        Chore::Branch(_) | Chore::Candidate(_) | Chore::Advance(_) => return None,
+        Chore::Delivery(_) => {
             return Some(Told::info("delivering".to_owned()).of_mission(mission).line());
         }
     };

@@ -110,9 +110,9 @@ fn a_retry_without_a_wait_starts_in_the_same_turn() {
 }
 
 /// A report that leaves out a check must not let an unchecked commit through, and must not show a
-/// red phase its failure either: the step is done again.
+/// red phase its failure either: the chore is done again.
 #[test]
-fn a_report_without_all_checks_is_a_failed_step() {
+fn a_report_without_all_checks_is_a_failed_chore() {
     let check = |name: &str| Check { name: name.into(), command: "true".into(), timeout_ms: 1 };
     let checks = vec![check("build"), check("test")];
     let mut played = Played::new(Policy { checks, ..Policy::default() });
@@ -123,7 +123,7 @@ fn a_report_without_all_checks_is_a_failed_step() {
     for results in [vec![], vec![built]] {
         let command = Command::FinishChecks { fence, results };
         let events = played.engine.state().decide(&command, played.now).unwrap();
-        assert!(matches!(events[..], [Event::StepFailed { .. }]), "{events:?}");
+        assert!(matches!(events[..], [Event::ChoreFailed { .. }]), "{events:?}");
     }
 }
 
@@ -146,9 +146,9 @@ fn an_answer_in_a_pause_leaves_the_task_paused() {
     assert!(asked.may_become(status(&played)));
 }
 
-/// A host that starts anew has forgotten its steps; whoever waits for them waits for ever.
+/// A host that starts anew has forgotten its chores; whoever waits for them waits for ever.
 #[test]
-fn a_restarted_host_gets_its_steps_again() {
+fn a_restarted_host_gets_its_chores_again() {
     let check = Check { name: "test".into(), command: "true".into(), timeout_ms: 1 };
     let mut played = Played::new(Policy { checks: vec![check], ..Policy::default() });
     played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new() });

@@ -37,7 +37,7 @@ impl<R: Rules + Clone> World<R> {
     fn converge(&mut self) -> Verdict {
         let (begun_at, begun_turns) = (self.now, self.stats.turns);
         loop {
-            let progress = self.step()?;
+            let progress = self.chore()?;
             let attended = self.attend();
             if progress == Progress::Idle {
                 if !attended {

@@ -80,6 +80,7 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
         },
         budget: Budget { mission_usd_max: cap, attempt_usd_max: attempt },
         answers,
+        ..Policy::default()
     }
 }
 

@@ -61,9 +61,9 @@ impl<R: Rules + Clone> World<R> {
             Effect::RunAttempt { task, phase, base, .. } => {
                 self.work(fence, *task, *phase, base)?
             }
-            _ if self.step_fails() => {
+            _ if self.chore_fails() => {
                 let failure = Failure::new(FailureKind::DiskFull, "no space left on device");
-                Command::FailStep { fence, failure }
+                Command::FailChore { fence, failure }
             }
             Effect::PrepareBranch { branch, base, .. } => {
                 if self.repo.branch(branch).is_none() {
@@ -91,11 +91,11 @@ impl<R: Rules + Clone> World<R> {
         Ok(())
     }
 
-    fn step_fails(&mut self) -> bool {
-        if self.strikes(|f| f.step_storm) {
+    fn chore_fails(&mut self) -> bool {
+        if self.strikes(|f| f.chore_storm) {
             self.storm_until = self.now.plus_ms(self.rng.u64(1_000..30_000));
         }
-        self.strikes(|f| f.step_failure) || (!self.is_calm() && self.now < self.storm_until)
+        self.strikes(|f| f.chore_failure) || (!self.is_calm() && self.now < self.storm_until)
     }
 
     /// A host's message on its way to the conductor.
@@ -105,7 +105,7 @@ impl<R: Rules + Clone> World<R> {
             if matches!(command, Command::FinishAttempt { .. }) {
                 return;
             }
-            // Steps have no lease, so their hosts repeat what was not acknowledged.
+            // Chores have no lease, so their hosts repeat what was not acknowledged.
             delay_ms += self.rng.u64(5_000..60_000);
         }
         if self.strikes(|f| f.late) {
@@ -129,7 +129,7 @@ impl<R: Rules + Clone> World<R> {
         let failure = Failure::new(FailureKind::AgentError, "confused");
         let actual = self.repo.commit(&[], Passed::No);
         match self.rng.u8(0..6) {
-            0 => Command::FailStep { fence, failure },
+            0 => Command::FailChore { fence, failure },
             1 => Command::FinishChecks { fence, results: Vec::new() },
             2 => {
                 let outcome = CandidateOutcome::Conflict { paths: Vec::new() };

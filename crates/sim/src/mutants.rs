@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CheckResult};
 use kapelle_core::engine::Rules;
-use kapelle_core::event::{Interruption, Restart, Step};
+use kapelle_core::event::{Chore, Interruption, Restart};
 use kapelle_core::mission::MissionStage;
 use kapelle_core::state::Live;
 use kapelle_core::{Command, Event, Fence, Refusal, State, TaskId, Timestamp};
@@ -92,10 +92,10 @@ impl Planted {
     fn remember(&self, state: &State) {
         let live = state.due().iter().filter_map(|(fence, _)| match state.live(fence)? {
             Live::Attempt(lease) => Some((fence, lease.task)),
-            Live::Step { step: Step::Gate(task) | Step::CandidateChecks(task), .. } => {
+            Live::Chore { chore: Chore::Gate(task) | Chore::CandidateChecks(task), .. } => {
                 Some((fence, *task))
             }
-            Live::Step { .. } => None,
+            Live::Chore { .. } => None,
         });
         self.seen.borrow_mut().extend(live);
     }
@@ -105,7 +105,7 @@ impl Planted {
         let task = *self.seen.borrow().get(&stale)?;
         let of_task = |fence: &Fence| match state.live(*fence) {
             Some(Live::Attempt(lease)) => lease.task == task,
-            Some(Live::Step { step: Step::Gate(of) | Step::CandidateChecks(of), .. }) => {
+            Some(Live::Chore { chore: Chore::Gate(of) | Chore::CandidateChecks(of), .. }) => {
                 *of == task
             }
             _ => false,
@@ -122,14 +122,14 @@ impl Planted {
                 *fence = self.current(state, *fence).unwrap_or(*fence);
             }
             (Mutant::BlindQueue, Command::FinishChecks { fence, results }) => {
-                let step = state.live(*fence);
-                if matches!(step, Some(Live::Step { step: Step::CandidateChecks(_), .. })) {
+                let chore = state.live(*fence);
+                if matches!(chore, Some(Live::Chore { chore: Chore::CandidateChecks(_), .. })) {
                     results.iter_mut().for_each(|result| result.passed = true);
                 }
             }
             (Mutant::RedAnything, Command::FinishChecks { fence, results }) => {
-                let step = state.live(*fence);
-                if matches!(step, Some(Live::Step { step: Step::Gate(_), .. }))
+                let chore = state.live(*fence);
+                if matches!(chore, Some(Live::Chore { chore: Chore::Gate(_), .. }))
                     && fits_red(state, *fence)
                 {
                     results.iter_mut().for_each(|result| result.passed = false);
@@ -211,7 +211,7 @@ impl Planted {
                     !matches!(
                         event,
                         Event::MissionPaused { .. }
-                            | Event::StepWithdrawn { .. }
+                            | Event::ChoreWithdrawn { .. }
                             | Event::AttemptInterrupted { .. }
                     )
                 });
@@ -228,7 +228,7 @@ impl Planted {
 }
 
 fn fits_red(state: &State, fence: Fence) -> bool {
-    let Some(Live::Step { mission, step: Step::Gate(task) }) = state.live(fence) else {
+    let Some(Live::Chore { mission, chore: Chore::Gate(task) }) = state.live(fence) else {
         return false;
     };
     let phase = state.mission(*mission).and_then(|m| state.task(*task)?.phase(&m.policy));
@@ -237,7 +237,7 @@ fn fits_red(state: &State, fence: Fence) -> bool {
 
 /// Adds the checks that a report leaves out, as passed.
 fn complete(state: &State, fence: Fence, results: &mut Vec<CheckResult>) {
-    let Some(Live::Step { mission, .. }) = state.live(fence) else { return };
+    let Some(Live::Chore { mission, .. }) = state.live(fence) else { return };
     let Some(mission) = state.mission(*mission) else { return };
     for check in &mission.policy.checks {
         if results.iter().all(|result| result.name != check.name) {

@@ -239,7 +239,7 @@ pub(crate) fn fence_of(command: &Command) -> Option<Fence> {
         | Command::FinishCandidate { fence, .. }
         | Command::FinishAdvance { fence, .. }
         | Command::FinishDelivery { fence, .. }
-        | Command::FailStep { fence, .. } => Some(*fence),
+        | Command::FailChore { fence, .. } => Some(*fence),
         Command::OpenMission { .. }
         | Command::PauseMission { .. }
         | Command::ResumeMission { .. }

@@ -95,7 +95,7 @@ fn live<R: Rules + Clone>(world: &mut World<R>) -> Result<(), String> {
     let turns = world.rng.u64(40..260);
     // People and strangers come by for ever, even where nothing is left to decide.
     for _ in 0..turns * 3 {
-        if world.step()? == Progress::Idle || world.stats.turns >= turns {
+        if world.chore()? == Progress::Idle || world.stats.turns >= turns {
             break;
         }
         let settled = world.engine.state().missions().count() == world.wishes.len()

@@ -137,7 +137,7 @@ impl<R: Rules + Clone> World<R> {
     }
 
     /// Lets the next thing happen.
-    pub(crate) fn step(&mut self) -> Result<Progress, String> {
+    pub(crate) fn chore(&mut self) -> Result<Progress, String> {
         if std::mem::take(&mut self.greeting) {
             self.turn(vec![Command::HostStarted])?;
             return Ok(Progress::Moved);

@@ -148,13 +148,13 @@ impl State {
         events
     }
 
-    /// After a restart of the host nothing that it ran is alive: attempts and steps begin anew,
+    /// After a restart of the host nothing that it ran is alive: attempts and chores begin anew,
     /// with fences that no message of the earlier life knows.
     pub(super) fn interrupt_all(&self) -> Vec<Event> {
         let cause = Interruption::HostRestarted;
         let ended = |(&fence, live): (&Fence, &Live)| match live {
             Live::Attempt(lease) => Event::AttemptInterrupted { task: lease.task, fence, cause },
-            Live::Step { .. } => Event::StepWithdrawn { fence },
+            Live::Chore { .. } => Event::ChoreWithdrawn { fence },
         };
         self.live.iter().map(ended).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kapelle_core::event::{Interruption, Step};
+use kapelle_core::event::{Chore, Interruption};
 use kapelle_core::failure::FailureKind;
 use kapelle_core::{AgentId, Command, Event, Fence, MissionId, Record, Role, TaskId, Timestamp};
 
@@ -11,7 +11,7 @@ use super::{Facts, Verdict, ensure};
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     attempts: BTreeMap<Fence, Held>,
-    steps: BTreeMap<Fence, (MissionId, Step)>,
+    chores: BTreeMap<Fence, (MissionId, Chore)>,
     last_fence: Fence,
     seats: BTreeMap<Role, u32>,
     workers_max: usize,
@@ -37,7 +37,7 @@ impl Held {
 
 impl Leases {
     pub(super) fn is_live(&self, fence: Fence) -> bool {
-        self.attempts.contains_key(&fence) || self.steps.contains_key(&fence)
+        self.attempts.contains_key(&fence) || self.chores.contains_key(&fence)
     }
 
     pub(super) fn attempts(&self) -> impl Iterator<Item = Fence> {
@@ -45,13 +45,13 @@ impl Leases {
     }
 
     pub(super) fn fences(&self) -> impl Iterator<Item = Fence> {
-        self.attempts.keys().chain(self.steps.keys()).copied()
+        self.attempts.keys().chain(self.chores.keys()).copied()
     }
 
     pub(super) fn of_mission(&self, id: MissionId) -> impl Iterator<Item = Fence> {
         let attempts = self.attempts.iter().filter(move |(_, held)| held.mission == id);
-        let steps = self.steps.iter().filter(move |(_, (mission, _))| *mission == id);
-        attempts.map(|(fence, _)| *fence).chain(steps.map(|(fence, _)| *fence))
+        let chores = self.chores.iter().filter(move |(_, (mission, _))| *mission == id);
+        attempts.map(|(fence, _)| *fence).chain(chores.map(|(fence, _)| *fence))
     }
 
     /// Whether somebody of this role could take work now.
@@ -69,11 +69,11 @@ impl Leases {
                 Ok(())
             }
             Event::LeaseGranted { .. } => self.grant(record, facts),
-            Event::StepStarted { mission, fence, step } => {
+            Event::ChoreStarted { mission, fence, chore } => {
                 self.give(*fence)?;
-                let twin = self.steps.values().find(|(_, live)| live == step);
-                ensure(twin.is_none(), || format!("{step:?} is in flight twice"))?;
-                self.steps.insert(*fence, (*mission, *step));
+                let twin = self.chores.values().find(|(_, live)| live == chore);
+                ensure(twin.is_none(), || format!("{chore:?} is in flight twice"))?;
+                self.chores.insert(*fence, (*mission, *chore));
                 Ok(())
             }
             Event::LeaseRenewed { fence, .. } | Event::CostCharged { fence, .. } => {
@@ -101,17 +101,17 @@ impl Leases {
                 let early = *cause == Interruption::LeaseExpired && record.at < safe_until;
                 ensure(!early, || format!("lease {fence} expired although its host reported"))
             }
-            Event::StepFailed { fence, .. }
-            | Event::StepWithdrawn { fence }
+            Event::ChoreFailed { fence, .. }
+            | Event::ChoreWithdrawn { fence }
             | Event::BranchPrepared { fence, .. }
             | Event::ChecksFinished { fence, .. }
             | Event::CandidateBuilt { fence, .. }
             | Event::CandidateRejected { fence, .. }
             | Event::TaskMerged { fence, .. }
             | Event::BranchMoved { fence, .. }
-            | Event::DeliveryRefused { fence, .. } => self.end_step(*fence),
+            | Event::DeliveryRefused { fence, .. } => self.end_chore(*fence),
             Event::MissionDelivered { fence, mission, .. } => {
-                self.end_step(*fence)?;
+                self.end_chore(*fence)?;
                 self.end_mission(*mission);
                 Ok(())
             }
@@ -163,14 +163,14 @@ impl Leases {
         }
     }
 
-    fn end_step(&mut self, fence: Fence) -> Verdict {
-        let ended = self.steps.remove(&fence);
-        ensure(ended.is_some(), || format!("fence {fence} ends a step that is not in flight"))
+    fn end_chore(&mut self, fence: Fence) -> Verdict {
+        let ended = self.chores.remove(&fence);
+        ensure(ended.is_some(), || format!("fence {fence} ends a chore that is not in flight"))
     }
 
     fn end_mission(&mut self, id: MissionId) {
         self.attempts.retain(|_, held| held.mission != id);
-        self.steps.retain(|_, (mission, _)| *mission != id);
+        self.chores.retain(|_, (mission, _)| *mission != id);
     }
 
     /// After a batch: nobody holds a lease longer than silence or time allow.

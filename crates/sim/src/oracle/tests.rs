@@ -1,6 +1,6 @@
 //! The oracle against journals that no sound engine writes: what cannot be planted in decisions.
 
-use kapelle_core::event::Step;
+use kapelle_core::event::Chore;
 use kapelle_core::flow::Phase;
 use kapelle_core::plan::{Plan, PlannedTask};
 use kapelle_core::policy::Policy;
@@ -43,7 +43,7 @@ fn judge(then: Vec<Event>) -> Result<(), String> {
             at: NOW,
         },
         Event::PlanAccepted { mission: M1, first_task: TaskId(1), tasks: plan.tasks },
-        Event::StepStarted { mission: M1, fence: Fence(1), step: Step::Branch(M1) },
+        Event::ChoreStarted { mission: M1, fence: Fence(1), chore: Chore::Branch(M1) },
         Event::BranchPrepared { mission: M1, fence: Fence(1), tip: root },
     ];
     events.extend(then);

@@ -103,7 +103,7 @@ impl Host {
     /// Lets things happen until nothing more will.
     pub fn run_until_settled(&mut self, mission: MissionId) {
         for _ in 0..10_000 {
-            if !self.step(mission) {
+            if !self.chore(mission) {
                 return;
             }
             self.disturb(mission);
@@ -112,7 +112,7 @@ impl Host {
     }
 
     /// Lets the next thing happen; false when there is none.
-    pub fn step(&mut self, mission: MissionId) -> bool {
+    pub fn chore(&mut self, mission: MissionId) -> bool {
         self.now += 500;
         if let Some((fence, effect)) = self.running.pop_first() {
             let command = self.finish(fence, &effect);
@@ -187,7 +187,7 @@ impl Host {
     fn finish(&mut self, fence: Fence, effect: &Effect) -> Command {
         if self.chance(25) && !matches!(effect, Effect::RunAttempt { .. }) {
             let failure = Failure::new(FailureKind::DiskFull, "no space left on device");
-            return Command::FailStep { fence, failure };
+            return Command::FailChore { fence, failure };
         }
         match effect {
             Effect::PrepareBranch { base, .. } => {

@@ -176,7 +176,7 @@ fn cancelling_ends_what_was_open() {
         let mut host = Host::new(1);
         host.open("first");
         while !has_come(host.engine.state()) {
-            assert!(host.step(MissionId(1)), "nothing for {table}");
+            assert!(host.chore(MissionId(1)), "nothing for {table}");
         }
         let (reason, by) = ("enough".to_owned(), fixture::me());
         host.give(Command::CancelMission { mission: MissionId(1), reason, by });
