@@ -94,8 +94,8 @@ impl World {
     }
 
     fn send(&mut self, command: Command) {
-        let batch = self.engine.handle(vec![((), command)], Timestamp(1_000));
-        self.journal.extend_from_slice(&batch.records);
+        let mut batch = self.engine.handle(vec![((), command)], Timestamp(1_000));
+        self.journal.append(&mut batch.records);
         let actions = self.engine.committed(batch);
         assert!(actions.replies.iter().all(|(_, reply)| reply.is_ok()), "{:?}", actions.replies);
         self.running.extend(actions.start);
