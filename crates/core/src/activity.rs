@@ -86,20 +86,20 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::ChangeRejected { .. }
         | Event::RetryScheduled { .. }
         | Event::TaskDeadLettered { .. }
-        | Event::TaskBlocked { .. }
-        | Event::ChecksFinished { .. }
+        | Event::TaskBlocked { .. } => return work_line(state, event),
+        Event::ChecksFinished { .. }
         | Event::PhaseAccepted { .. }
         | Event::CandidateBuilt { .. }
         | Event::CandidateRejected { .. }
         | Event::CandidatePassed { .. }
         | Event::TaskMerged { .. }
-        | Event::BranchMoved { .. } => return task_line(state, event),
+        | Event::BranchMoved { .. } => return merge_line(state, event),
     };
     Some(told.line())
 }
 
-/// The arms of `line` about tasks; it names each of them, so none is forgotten.
-fn task_line(state: &State, event: &Event) -> Option<Line> {
+/// The arms of `line` about agents at work; it names each of them, so none is forgotten.
+fn work_line(state: &State, event: &Event) -> Option<Line> {
     let (task, told) = match event {
         Event::LeaseGranted { task, agent, phase, .. } => {
             let title = state.task(*task).map_or("", |t| t.plan.title.as_str());
@@ -147,6 +147,14 @@ fn task_line(state: &State, event: &Event) -> Option<Line> {
             let on = state.task(*on).map_or("?", |t| t.name());
             (task, Told::error(format!("Dependency {on} failed")))
         }
+        _ => return None,
+    };
+    Some(told.of_task(state, *task).line())
+}
+
+/// The arms of `line` about checks and merging; it names each of them, so none is forgotten.
+fn merge_line(state: &State, event: &Event) -> Option<Line> {
+    let (task, told) = match event {
         Event::ChecksFinished { task, commit, results, .. } => {
             let passed = results.iter().filter(|r| r.passed).count();
             let text = format!("{passed} of {} checks passed on {}", results.len(), commit.short());

@@ -205,14 +205,7 @@ impl State {
                 self.want_for(*task, Chore::Advance(*task));
             }
             Event::TaskMerged { task, fence, commit, at } => {
-                self.chore_done(*fence);
-                self.with_task(*task, |t| {
-                    t.merged = Some(commit.clone());
-                    t.ended_at = Some(*at);
-                });
-                self.with_mission_of(*task, |m| m.tip = Some(commit.clone()));
-                self.move_to(*task, Stage::Done);
-                self.release_dependents(*task);
+                self.merge(*task, *fence, commit, *at);
             }
             Event::BranchMoved { task, fence, actual } => {
                 self.chore_done(*fence);
@@ -425,6 +418,17 @@ impl State {
             self.with_mission_of(id, |m| m.merge_queue.push_back(id));
             self.next_merge(id);
         }
+    }
+
+    fn merge(&mut self, id: TaskId, fence: Fence, commit: &Commit, at: crate::Timestamp) {
+        self.chore_done(fence);
+        self.with_task(id, |task| {
+            task.merged = Some(commit.clone());
+            task.ended_at = Some(at);
+        });
+        self.with_mission_of(id, |mission| mission.tip = Some(commit.clone()));
+        self.move_to(id, Stage::Done);
+        self.release_dependents(id);
     }
 
     fn fail(&mut self, id: TaskId, failure: &Failure) {
