@@ -10,6 +10,7 @@
 )]
 
 mod args;
+mod bench;
 mod cargo;
 mod demo;
 mod docs;
@@ -40,6 +41,7 @@ Commands:
   setup     look for the tools that Kapelle needs, and install the missing ones
   web       build the dashboard
   sim       run the engine through many seeded hostile worlds
+  bench     measure, as ratios against a floor
   tidy      check walls between crates and the taste of the code
   licences  check the licence of every dependency
   docs      write docs/reference from the code, or check that it is current
@@ -69,6 +71,7 @@ fn dispatch(mut args: Args) -> Result<ExitCode> {
         "setup" => (setup::HELP, setup::command),
         "web" => (web::HELP, web::command),
         "sim" => (sim::HELP, sim::command),
+        "bench" => (bench::HELP, bench::command),
         "tidy" => (tidy::HELP, tidy::command),
         "licences" | "licenses" => (licences::HELP, licences::command),
         "docs" => (docs::HELP, docs::command),

@@ -5,7 +5,7 @@
 
 mod attempt;
 mod checks;
-mod steps;
+mod chores;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -179,7 +179,7 @@ fn crashed(fence: Fence, is_attempt: bool) -> Command {
         let outcome = AttemptOutcome::Failed(failure);
         Command::FinishAttempt { fence, outcome, spent: Spending::default() }
     } else {
-        Command::FailStep { fence, failure }
+        Command::FailChore { fence, failure }
     }
 }
 
@@ -207,28 +207,28 @@ impl Host {
     /// Performs an effect. None if it was stopped: then nobody waits for an answer.
     async fn perform(&self, order: Order, stopped: watch::Receiver<bool>) -> Option<Command> {
         let fence = order.fence;
-        let step = |done: Result<Command, Trouble>| {
-            done.unwrap_or_else(|trouble| Command::FailStep { fence, failure: trouble.failure() })
+        let chore = |done: Result<Command, Trouble>| {
+            done.unwrap_or_else(|trouble| Command::FailChore { fence, failure: trouble.failure() })
         };
         match &order.effect {
             Effect::RunAttempt { .. } => self.attempt(&order, stopped).await,
             Effect::RunChecks { task: _, commit, policy } => {
                 let checks = self.checks(&order, commit, &policy.checks);
                 let done = until_stopped(stopped, checks).await?;
-                Some(step(done.map(|results| Command::FinishChecks { fence, results })))
+                Some(chore(done.map(|results| Command::FinishChecks { fence, results })))
             }
             Effect::PrepareBranch { branch, base, .. } => {
-                Some(step(self.prepare_branch(fence, branch, base).await))
+                Some(chore(self.prepare_branch(fence, branch, base).await))
             }
             Effect::BuildCandidate { onto, change, .. } => {
                 let message = format!("merge {}", order.subject);
-                Some(step(self.build_candidate(fence, &message, onto, change).await))
+                Some(chore(self.build_candidate(fence, &message, onto, change).await))
             }
             Effect::AdvanceBranch { branch, from, to, .. } => {
-                Some(step(self.advance_branch(fence, branch, from, to).await))
+                Some(chore(self.advance_branch(fence, branch, from, to).await))
             }
             Effect::Deliver { target, commit, .. } => {
-                Some(step(self.deliver(fence, target, commit).await))
+                Some(chore(self.deliver(fence, target, commit).await))
             }
         }
     }

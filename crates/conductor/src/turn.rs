@@ -178,7 +178,7 @@ fn answered(command: &Command) -> Option<Fence> {
         | Command::FinishCandidate { fence, .. }
         | Command::FinishAdvance { fence, .. }
         | Command::FinishDelivery { fence, .. }
-        | Command::FailStep { fence, .. } => Some(*fence),
+        | Command::FailChore { fence, .. } => Some(*fence),
         Command::OpenMission { .. }
         | Command::PauseMission { .. }
         | Command::ResumeMission { .. }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Event, Interruption, Restart, Step};
+use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
 use crate::state::State;
@@ -67,14 +67,14 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
             let target = state.mission(*mission).map_or("", |m| m.target.as_str());
             Told::info(format!("delivered {} to {target}", commit.short())).of_mission(*mission)
         }
-        Event::StepFailed { failure, retry_at, .. } => {
+        Event::ChoreFailed { failure, retry_at, .. } => {
             let then = if retry_at.is_some() { "trying again" } else { "giving up" };
-            Told::error(format!("a step failed, {then}: {}", last_line(&failure.message)))
+            Told::error(format!("a chore failed, {then}: {}", last_line(&failure.message)))
         }
-        Event::StepStarted { mission, step, .. } => return step_line(state, *mission, *step),
+        Event::ChoreStarted { mission, chore, .. } => return chore_line(state, *mission, *chore),
         Event::LeaseRenewed { .. }
-        | Event::StepDue { .. }
-        | Event::StepWithdrawn { .. }
+        | Event::ChoreDue { .. }
+        | Event::ChoreWithdrawn { .. }
         | Event::BackoffEnded { .. } => return None,
         Event::LeaseGranted { .. }
         | Event::CostCharged { .. }
@@ -86,20 +86,20 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::ChangeRejected { .. }
         | Event::RetryScheduled { .. }
         | Event::TaskDeadLettered { .. }
-        | Event::TaskBlocked { .. }
-        | Event::ChecksFinished { .. }
+        | Event::TaskBlocked { .. } => return work_line(state, event),
+        Event::ChecksFinished { .. }
         | Event::PhaseAccepted { .. }
         | Event::CandidateBuilt { .. }
         | Event::CandidateRejected { .. }
         | Event::CandidatePassed { .. }
         | Event::TaskMerged { .. }
-        | Event::BranchMoved { .. } => return task_line(state, event),
+        | Event::BranchMoved { .. } => return merge_line(state, event),
     };
     Some(told.line())
 }
 
-/// The arms of `line` about tasks; it names each of them, so none is forgotten.
-fn task_line(state: &State, event: &Event) -> Option<Line> {
+/// The arms of `line` about agents at work; it names each of them, so none is forgotten.
+fn work_line(state: &State, event: &Event) -> Option<Line> {
     let (task, told) = match event {
         Event::LeaseGranted { task, agent, phase, .. } => {
             let title = state.task(*task).map_or("", |t| t.plan.title.as_str());
@@ -147,6 +147,14 @@ fn task_line(state: &State, event: &Event) -> Option<Line> {
             let on = state.task(*on).map_or("?", |t| t.name());
             (task, Told::error(format!("Dependency {on} failed")))
         }
+        _ => return None,
+    };
+    Some(told.of_task(state, *task).line())
+}
+
+/// The arms of `line` about checks and merging; it names each of them, so none is forgotten.
+fn merge_line(state: &State, event: &Event) -> Option<Line> {
+    let (task, told) = match event {
         Event::ChecksFinished { task, commit, results, .. } => {
             let passed = results.iter().filter(|r| r.passed).count();
             let text = format!("{passed} of {} checks passed on {}", results.len(), commit.short());
@@ -176,12 +184,12 @@ fn task_line(state: &State, event: &Event) -> Option<Line> {
     Some(told.of_task(state, *task).line())
 }
 
-fn step_line(state: &State, mission: MissionId, step: Step) -> Option<Line> {
-    let (task, text) = match step {
-        Step::Gate(task) => (task, "checking the change"),
-        Step::CandidateChecks(task) => (task, "checking the candidate"),
-        Step::Branch(_) | Step::Candidate(_) | Step::Advance(_) => return None,
-        Step::Delivery(_) => {
+fn chore_line(state: &State, mission: MissionId, chore: Chore) -> Option<Line> {
+    let (task, text) = match chore {
+        Chore::Gate(task) => (task, "checking the change"),
+        Chore::CandidateChecks(task) => (task, "checking the candidate"),
+        Chore::Branch(_) | Chore::Candidate(_) | Chore::Advance(_) => return None,
+        Chore::Delivery(_) => {
             return Some(Told::info("delivering".to_owned()).of_mission(mission).line());
         }
     };

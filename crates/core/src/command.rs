@@ -83,9 +83,9 @@ pub enum Command {
         fence: Fence,
         outcome: DeliveryOutcome,
     },
-    /// From a host: it could not perform a step (git failed, the disk is full, …). The work
+    /// From a host: it could not perform a chore (git failed, the disk is full, …). The work
     /// itself is not to blame.
-    FailStep {
+    FailChore {
         fence: Fence,
         failure: Failure,
     },

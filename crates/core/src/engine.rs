@@ -71,6 +71,13 @@ pub struct Actions<T> {
     pub stop: Vec<Fence>,
 }
 
+/// Whether time alone changed something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    Nothing,
+    Something,
+}
+
 impl Engine {
     /// An engine that continues where the journal ends.
     #[must_use]
@@ -103,22 +110,21 @@ impl<R: Rules> Engine<R> {
     /// Decides on everything that arrived together. `T` is the driver's ticket for the answer.
     pub fn handle<T>(&mut self, inputs: Vec<(T, Command)>, now: Timestamp) -> Batch<T> {
         let mut batch = Batch { records: Vec::new(), replies: Vec::new() };
-        self.pass_time(now, &mut batch.records);
+        let mut inputs = inputs.into_iter().peekable();
+        // A host that has just started speaks before the clock: what died with the earlier one
+        // did not run out of time.
+        while let Some((ticket, hello)) = inputs.next_if(|(_, c)| *c == Command::HostStarted) {
+            self.answer(ticket, &hello, now, &mut batch);
+        }
+        let _ = self.pass_time(now, &mut batch.records);
         for (ticket, command) in inputs {
-            let reply = match self.rules.decide(&self.state, &command, now) {
-                Ok(events) => {
-                    let opened = events.iter().find_map(|event| match event {
-                        Event::MissionOpened { mission, .. } => Some(*mission),
-                        _ => None,
-                    });
-                    self.record(events, now, &mut batch.records);
-                    Ok(Accepted { seq: self.head, opened })
-                }
-                Err(refusal) => Err(refusal),
-            };
-            batch.replies.push((ticket, reply));
+            self.answer(ticket, &command, now, &mut batch);
         }
         self.set_in_motion(now, &mut batch.records);
+        // A wait of no time at all ends in this same turn, and what it frees starts in it.
+        while self.pass_time(now, &mut batch.records) == Passed::Something {
+            self.set_in_motion(now, &mut batch.records);
+        }
         batch
     }
 
@@ -139,14 +145,34 @@ impl<R: Rules> Engine<R> {
         actions
     }
 
-    fn pass_time(&mut self, now: Timestamp, records: &mut Vec<Record>) {
+    fn answer<T>(&mut self, ticket: T, command: &Command, now: Timestamp, batch: &mut Batch<T>) {
+        let reply = match self.rules.decide(&self.state, command, now) {
+            Ok(events) => {
+                let opened = events.iter().find_map(|event| match event {
+                    Event::MissionOpened { mission, .. } => Some(*mission),
+                    _ => None,
+                });
+                self.record(events, now, &mut batch.records);
+                Ok(Accepted { seq: self.head, opened })
+            }
+            Err(refusal) => Err(refusal),
+        };
+        batch.replies.push((ticket, reply));
+    }
+
+    fn pass_time(&mut self, now: Timestamp, records: &mut Vec<Record>) -> Passed {
+        let mut passed = Passed::Nothing;
         while self.state.wake_at().is_some_and(|at| at <= now) {
             match self.rules.decide(&self.state, &Command::Tick, now) {
-                Ok(events) if !events.is_empty() => self.record(events, now, records),
+                Ok(events) if !events.is_empty() => {
+                    self.record(events, now, records);
+                    passed = Passed::Something;
+                }
                 // A timer that changes nothing would be asked about for ever.
-                Ok(_) | Err(_) => return,
+                Ok(_) | Err(_) => break,
             }
         }
+        passed
     }
 
     fn set_in_motion(&mut self, now: Timestamp, records: &mut Vec<Record>) {

@@ -137,24 +137,25 @@ pub enum Event {
         on: TaskId,
     },
 
-    /// The conductor was told to do this step.
-    StepStarted {
+    /// The conductor was told to do this chore.
+    ChoreStarted {
         mission: MissionId,
         fence: Fence,
-        step: Step,
+        chore: Chore,
     },
-    /// The step could not be performed; it is due again at `retry_at`, or waits for a person.
-    StepFailed {
+    /// The chore could not be performed; it is due again at `retry_at`, or waits for a person.
+    ChoreFailed {
         fence: Fence,
         failure: Failure,
         retry_at: Option<Timestamp>,
     },
-    StepDue {
+    ChoreDue {
         mission: MissionId,
-        step: Step,
+        chore: Chore,
     },
-    /// The step is no longer wanted now (its mission was paused).
-    StepWithdrawn {
+    /// The chore is not in flight any more (its mission was paused, its host started anew); it is
+    /// wanted again as soon as the mission goes on.
+    ChoreWithdrawn {
         fence: Fence,
     },
     BranchPrepared {
@@ -226,8 +227,8 @@ pub enum Event {
 
 /// Something for the conductor to do for a mission, other than running an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(tag = "step", content = "of", rename_all = "snake_case")]
-pub enum Step {
+#[serde(tag = "chore", content = "of", rename_all = "snake_case")]
+pub enum Chore {
     Branch(MissionId),
     Gate(TaskId),
     Candidate(TaskId),
@@ -270,7 +271,7 @@ pub enum PauseReason {
         reserved: Usd,
         spent: Usd,
     },
-    /// A step failed again and again.
+    /// A chore failed again and again.
     Environment {
         message: String,
     },
@@ -286,7 +287,7 @@ impl std::fmt::Display for PauseReason {
             PauseReason::Overspent { reserved, spent } => {
                 write!(f, "an attempt spent {spent}, but only {reserved} were reserved for it")
             }
-            PauseReason::Environment { message } => write!(f, "a step keeps failing: {message}"),
+            PauseReason::Environment { message } => write!(f, "a chore keeps failing: {message}"),
         }
     }
 }

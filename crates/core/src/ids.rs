@@ -124,20 +124,35 @@ pub struct AgentId {
     pub seat: u32,
 }
 
-/// A git commit, as its full hexadecimal name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Commit(Box<str>);
+/// A git commit, as its full hexadecimal name. Kept in place: events and effects pass many of
+/// them around, and an allocation for each would cost more than the decision.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Commit {
+    hex: [u8; COMMIT_DIGITS_MAX],
+    digits: u8,
+}
+
+/// The length of a SHA-256 name; those of SHA-1 have 40 digits.
+const COMMIT_DIGITS_MAX: usize = 64;
 
 impl Commit {
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        let hex = &self.hex[..usize::from(self.digits)];
+        // Only hexadecimal digits are ever stored.
+        std::str::from_utf8(hex).unwrap_or_default()
     }
 
     /// The form that people read; ten digits are unambiguous in all but giant repositories.
     #[must_use]
     pub fn short(&self) -> &str {
-        &self.0[..10]
+        &self.as_str()[..10]
+    }
+}
+
+impl fmt::Debug for Commit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Commit({})", self.as_str())
     }
 }
 
@@ -159,11 +174,14 @@ impl FromStr for Commit {
 
     fn from_str(text: &str) -> Result<Commit, ParseIdError> {
         let hex = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        if hex && (text.len() == 40 || text.len() == 64) {
-            Ok(Commit(text.into()))
-        } else {
-            Err(wrong("a full commit hash", text))
-        }
+        let digits = match text.len() {
+            40 if hex => 40,
+            64 if hex => 64,
+            _ => return Err(wrong("a full commit hash", text)),
+        };
+        let mut commit = Commit { hex: [0; COMMIT_DIGITS_MAX], digits };
+        commit.hex[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(commit)
     }
 }
 
@@ -192,7 +210,7 @@ impl FromStr for AgentId {
 
 impl fmt::Display for Commit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{PauseReason, Step};
+use crate::event::{Chore, PauseReason};
 use crate::ids::{Actor, Commit, Fence, MissionId, Role, TaskId};
 use crate::money::Usd;
 use crate::policy::Policy;
@@ -39,15 +39,15 @@ pub struct Mission {
     pub spent: Usd,
     pub reserved: Usd,
     pub(crate) ready: BTreeMap<Role, BTreeSet<ReadyKey>>,
-    /// Steps that are wanted but not in flight.
-    pub(crate) steps: BTreeSet<Step>,
+    /// Chores that are wanted but not in flight.
+    pub(crate) chores: BTreeSet<Chore>,
     pub(crate) live: BTreeSet<Fence>,
     pub(crate) merge_queue: VecDeque<TaskId>,
     /// One candidate at a time: two candidates on one tip would each be tested against a branch
     /// that neither will meet.
     pub(crate) merging: Option<TaskId>,
-    /// Failed steps in a row.
-    pub(crate) step_failures: u32,
+    /// Failed chores in a row.
+    pub(crate) chore_failures: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Counts {
     pub dead: u32,
     pub blocked: u32,
     pub asking: u32,
-    /// Waiting for a moment to come: backoffs of tasks and of steps.
+    /// Waiting for a moment to come: backoffs of tasks and of chores.
     pub parked: u32,
 }
 
@@ -152,10 +152,10 @@ impl Mission {
         }
     }
 
-    /// Neither in flight, nor waiting for an agent, a step or a moment.
+    /// Neither in flight, nor waiting for an agent, a chore or a moment.
     fn is_idle(&self) -> bool {
         self.live.is_empty()
-            && self.steps.is_empty()
+            && self.chores.is_empty()
             && self.counts.parked == 0
             && self.ready.values().all(BTreeSet::is_empty)
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::effect::Due;
-use crate::event::Step;
+use crate::event::Chore;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, TaskId};
 use crate::mission::Mission;
 use crate::money::Usd;
@@ -16,11 +16,11 @@ use crate::team::Team;
 use crate::time::Timestamp;
 
 mod apply;
+mod chores;
 mod clock;
 mod decide;
 mod people;
 mod schedule;
-mod steps;
 mod work;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,8 +30,8 @@ pub struct State {
     requests: BTreeMap<RequestId, MissionId>,
     team: Team,
     live: BTreeMap<Fence, Live>,
-    /// Missions that want a step to be started.
-    with_steps: BTreeSet<MissionId>,
+    /// Missions that want a chore to be started.
+    with_chores: BTreeSet<MissionId>,
     /// Missions with tasks that wait for an agent.
     with_ready: BTreeSet<MissionId>,
     timers: BTreeSet<(Timestamp, Timer)>,
@@ -43,7 +43,7 @@ pub struct State {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Live {
     Attempt(Lease),
-    Step { mission: MissionId, step: Step },
+    Chore { mission: MissionId, chore: Chore },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +63,7 @@ enum Timer {
     Lease(Fence),
     Deadline(Fence),
     Backoff(TaskId),
-    Step(MissionId, Step),
+    Chore(MissionId, Chore),
 }
 
 impl State {
@@ -120,14 +120,14 @@ impl State {
     pub fn lease(&self, fence: Fence) -> Option<&Lease> {
         match self.live.get(&fence)? {
             Live::Attempt(lease) => Some(lease),
-            Live::Step { .. } => None,
+            Live::Chore { .. } => None,
         }
     }
 
     pub fn leases(&self) -> impl Iterator<Item = (Fence, &Lease)> {
         self.live.iter().filter_map(|(fence, live)| match live {
             Live::Attempt(lease) => Some((*fence, lease)),
-            Live::Step { .. } => None,
+            Live::Chore { .. } => None,
         })
     }
 

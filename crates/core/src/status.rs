@@ -74,7 +74,8 @@ impl Status {
             Testing => &[ReadyForReview, Failed, TimedOut, Paused, Cancelled],
             ReadyForReview => &[Completed, Pending, Testing, Paused, Cancelled],
             Completed => &[RolledBack],
-            Blocked => &[Pending, Cancelled],
+            // Paused: the answer came while the mission is paused.
+            Blocked => &[Pending, Paused, Cancelled],
             Failed => &[Retrying, RolledBack, DeadLetter, Cancelled],
             Retrying => &[Testing, Blocked, Failed, TimedOut, Paused, Cancelled],
             TimedOut => &[Retrying, Pending, Failed, DeadLetter],
@@ -127,7 +128,7 @@ mod tests {
             testing: ready_for_review failed timed_out paused cancelled\n\
             ready_for_review: completed pending testing paused cancelled\n\
             completed: rolled_back\n\
-            blocked: pending cancelled\n\
+            blocked: pending paused cancelled\n\
             failed: retrying rolled_back dead_letter cancelled\n\
             retrying: testing blocked failed timed_out paused cancelled\n\
             timed_out: retrying pending failed dead_letter\n\

@@ -28,13 +28,13 @@ fn approve(number: u64) -> Command {
 #[test]
 fn a_goal_walks_from_plan_to_delivery() {
     let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], checked());
-    world.steps();
+    world.chores();
     world.succeed("1");
     world.succeed("2");
     assert_eq!(mission_status(&world), MissionStatus::AwaitingApproval);
     let tip = world.state().mission(M1).unwrap().tip.clone().unwrap();
     world.must(Command::ApproveDelivery { mission: M1, commit: tip, by: ann() });
-    world.steps();
+    world.chores();
     assert_eq!(mission_status(&world), MissionStatus::Delivered);
     assert!(world.state().due().is_empty());
 }
@@ -69,7 +69,7 @@ fn a_mission_without_goal_or_with_a_wrong_plan_is_refused() {
 #[test]
 fn a_dependent_starts_with_the_commit_that_merges_its_dependency() {
     let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], Policy::default());
-    world.steps();
+    world.chores();
     assert_eq!(world.working(), ["1".to_owned()].into());
     world.finish("1", done(5, &["a"]));
     assert!(world.working().is_empty(), "2 started before 1 was merged");
@@ -89,7 +89,7 @@ fn the_best_score_goes_first_and_workers_bound_how_many_run() {
     urgent.priority = kapelle_core::plan::Priority::Critical;
     let tasks = vec![task("1", &[]), task("2", &[]), task("3", &[]), urgent];
     let mut world = World::with(tasks, Policy::default());
-    world.steps();
+    world.chores();
     assert_eq!(world.working(), ["1".to_owned(), "9".to_owned()].into());
 }
 
@@ -97,7 +97,7 @@ fn the_best_score_goes_first_and_workers_bound_how_many_run() {
 #[test]
 fn straggler_cannot_finish_its_successor() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.steps();
+    world.chores();
     let old = world.fence_of("1");
     world.wait(5 * 60_000);
     let new = world.fence_of("1");
@@ -111,7 +111,7 @@ fn straggler_cannot_finish_its_successor() {
 #[test]
 fn a_result_counts_once() {
     let mut world = World::with(vec![task("1", &[])], checked());
-    world.steps();
+    world.chores();
     let fence = world.fence_of("1");
     world.finish("1", done(5, &["a"]));
     let again = Command::FinishAttempt {
@@ -134,7 +134,7 @@ fn a_result_counts_once() {
 #[test]
 fn heartbeats_keep_a_lease_alive() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.steps();
+    world.chores();
     let fence = world.fence_of("1");
     assert_eq!(world.must(Command::Heartbeat { fences: vec![fence] }), []);
     world.wait(3 * 60_000);
@@ -148,7 +148,7 @@ fn heartbeats_keep_a_lease_alive() {
 #[test]
 fn an_attempt_past_its_deadline_is_a_timeout_and_is_tried_again() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.steps();
+    world.chores();
     for _ in 0..3 {
         let fences = world.running.keys().copied().collect();
         world.wait(200_000);
@@ -164,7 +164,7 @@ fn an_attempt_past_its_deadline_is_a_timeout_and_is_tried_again() {
 #[test]
 fn failures_are_retried_as_often_as_their_type_allows() {
     let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], Policy::default());
-    world.steps();
+    world.chores();
     for _ in 0..3 {
         world.finish("1", failed(FailureKind::AgentError));
         assert_eq!(world.status("1"), Status::Retrying);
@@ -191,7 +191,7 @@ fn failures_are_retried_as_often_as_their_type_allows() {
 fn a_dead_task_blocks_all_that_need_it_and_nothing_else() {
     let tasks = vec![task("a", &[]), task("b", &["a"]), task("c", &["b"]), task("d", &[])];
     let mut world = World::with(tasks, Policy::default());
-    world.steps();
+    world.chores();
     world.finish("a", failed(FailureKind::Auth));
     let states = ["a", "b", "c", "d"].map(|name| world.status(name));
     use Status::{Blocked, DeadLetter, InProgress};
@@ -203,7 +203,7 @@ fn a_dead_task_blocks_all_that_need_it_and_nothing_else() {
 #[test]
 fn done_without_a_change_is_a_failure() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.steps();
+    world.chores();
     world.finish("1", AttemptOutcome::Done { change: None, touched: Vec::new() });
     assert_eq!(world.task("1").failures.get(&FailureKind::ValidationFailed), Some(&1));
 }
@@ -211,7 +211,7 @@ fn done_without_a_change_is_a_failure() {
 #[test]
 fn red_must_fail_and_green_must_leave_the_tests_alone() {
     let mut world = World::with(vec![task("1", &[])], test_first());
-    world.steps();
+    world.chores();
     world.finish("1", done(5, &["tests/a.sh"]));
     let fence = world.fence_of("1");
     let events = world.must(Command::FinishChecks { fence, results: check(true) });
@@ -232,7 +232,7 @@ fn red_must_fail_and_green_must_leave_the_tests_alone() {
 #[test]
 fn a_rejected_change_is_tried_again_with_what_the_check_said() {
     let mut world = World::with(vec![task("1", &[])], checked());
-    world.steps();
+    world.chores();
     world.finish("1", done(5, &["a"]));
     let fence = world.fence_of("1");
     world.must(Command::FinishChecks { fence, results: check(false) });
@@ -245,7 +245,7 @@ fn a_rejected_change_is_tried_again_with_what_the_check_said() {
 #[test]
 fn a_question_holds_one_task_and_its_answer_reaches_the_next_attempt() {
     let mut world = World::with(vec![task("1", &[]), task("2", &[])], Policy::default());
-    world.steps();
+    world.chores();
     world.finish("1", asked("which"));
     assert_eq!((world.status("1"), world.status("2")), (Status::Blocked, Status::InProgress));
     let id = world.task("1").id;
@@ -269,7 +269,7 @@ fn a_question_holds_one_task_and_its_answer_reaches_the_next_attempt() {
 fn an_answer_given_beforehand_needs_nobody() {
     let answers = [("which".to_owned(), "b".to_owned())].into();
     let mut world = World::with(vec![task("1", &[])], Policy { answers, ..Policy::default() });
-    world.steps();
+    world.chores();
     world.finish("1", asked("which"));
     assert_eq!(world.task("1").resume.as_ref().unwrap().user_input, "b");
     assert!(world.working().contains("1"));
@@ -278,7 +278,7 @@ fn an_answer_given_beforehand_needs_nobody() {
 #[test]
 fn a_question_keeps_unfinished_work_for_the_next_attempt() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.steps();
+    world.chores();
     let AttemptOutcome::Asked { question, .. } = asked("which") else { unreachable!() };
     world.finish("1", AttemptOutcome::Asked { question, change: Some(commit(8)) });
     let task = world.task("1").id;
@@ -293,7 +293,7 @@ fn a_question_keeps_unfinished_work_for_the_next_attempt() {
 #[test]
 fn a_pause_stops_everything_and_costs_no_retry() {
     let mut world = World::with(vec![task("1", &[]), task("2", &[])], checked());
-    world.steps();
+    world.chores();
     world.finish("1", done(5, &["a"]));
     let pause = || Command::PauseMission { mission: M1, reason: "lunch".into(), by: ann() };
     world.must(pause());
@@ -311,7 +311,7 @@ fn a_pause_stops_everything_and_costs_no_retry() {
 #[test]
 fn a_cancelled_mission_stops_and_stays_cancelled() {
     let mut world = World::with(vec![task("1", &[]), task("2", &[])], Policy::default());
-    world.steps();
+    world.chores();
     let cancel = || Command::CancelMission { mission: M1, reason: "no more".into(), by: ann() };
     world.must(cancel());
     assert!(world.running.is_empty());
@@ -325,7 +325,7 @@ fn a_cancelled_mission_stops_and_stays_cancelled() {
 fn an_approval_is_pinned_to_the_proposed_commit() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
     assert!(matches!(world.send(approve(1)), Err(Refusal::NothingProposed { .. })));
-    world.steps();
+    world.chores();
     world.succeed("1");
     assert!(matches!(world.send(approve(4)), Err(Refusal::OtherCommit { .. })));
     assert!(world.running.is_empty(), "nothing is delivered without an approval");
@@ -334,16 +334,16 @@ fn an_approval_is_pinned_to_the_proposed_commit() {
 #[test]
 fn a_refused_delivery_needs_a_new_approval() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.steps();
+    world.chores();
     world.finish("1", done(5, &["a"]));
-    world.steps();
+    world.chores();
     world.must(approve(5));
     let fence = *world.running.keys().next().unwrap();
     let outcome = DeliveryOutcome::Refused { reason: "main has moved".into() };
     world.must(Command::FinishDelivery { fence, outcome });
     assert_eq!(mission_status(&world), MissionStatus::AwaitingApproval);
     world.must(approve(5));
-    world.steps();
+    world.chores();
     assert_eq!(mission_status(&world), MissionStatus::Delivered);
 }
 
@@ -351,9 +351,9 @@ fn a_refused_delivery_needs_a_new_approval() {
 #[test]
 fn a_candidate_that_fails_is_not_merged_and_its_task_starts_over() {
     let mut world = World::with(vec![task("1", &[]), task("2", &[])], checked());
-    world.steps();
+    world.chores();
     world.finish("1", done(5, &["a"]));
-    world.steps();
+    world.chores();
     world.finish("2", done(6, &["b"]));
     let gate = world.fence_of("2");
     world.must(Command::FinishChecks { fence: gate, results: check(true) });
@@ -372,7 +372,7 @@ fn a_candidate_that_fails_is_not_merged_and_its_task_starts_over() {
 #[test]
 fn a_conflict_is_tried_once_more_and_then_a_person_is_needed() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.steps();
+    world.chores();
     for expected in [Status::Retrying, Status::DeadLetter] {
         world.finish("1", done(5, &["a"]));
         let fence = world.fence_of("1");
@@ -386,7 +386,7 @@ fn a_conflict_is_tried_once_more_and_then_a_person_is_needed() {
 #[test]
 fn a_branch_that_somebody_else_moved_gets_a_new_candidate() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.steps();
+    world.chores();
     world.finish("1", done(5, &["a"]));
     let fence = world.fence_of("1");
     world.must(Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(commit(5)) });
@@ -400,19 +400,19 @@ fn a_branch_that_somebody_else_moved_gets_a_new_candidate() {
 }
 
 #[test]
-fn a_step_that_keeps_failing_pauses_the_mission_for_a_person() {
+fn a_chore_that_keeps_failing_pauses_the_mission_for_a_person() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
     for _ in 0..5 {
         let fence = *world.running.keys().next().unwrap();
         let failure = Failure::new(FailureKind::DiskFull, "no space left");
-        world.must(Command::FailStep { fence, failure });
+        world.must(Command::FailChore { fence, failure });
         world.wait(60_000);
     }
     let mission = world.state().mission(M1).unwrap();
     let reason = PauseReason::Environment { message: "no space left".into() };
     assert_eq!(mission.paused, Some(reason));
     world.must(Command::ResumeMission { mission: M1, by: ann() });
-    world.steps();
+    world.chores();
     assert_eq!(world.working(), ["1".to_owned()].into());
 }
 
@@ -432,12 +432,12 @@ fn spend(world: &mut World, name: &str, cents: u64, outcome: AttemptOutcome) {
 #[test]
 fn an_attempt_starts_only_with_its_money_reserved() {
     let mut world = World::with(vec![task("1", &[]), task("2", &[])], tight(150, 100));
-    world.steps();
+    world.chores();
     assert_eq!(world.working(), ["1".to_owned()].into(), "both would pass the cap");
     spend(&mut world, "1", 40, done(5, &["a"]));
     assert!(world.working().contains("2"), "what 1 did not spend is free again");
     spend(&mut world, "2", 60, done(6, &["b"]));
-    world.steps();
+    world.chores();
     let mission = world.state().mission(M1).unwrap();
     assert_eq!((mission.spent, mission.reserved), (Usd::cents(100), Usd::ZERO));
 }
@@ -445,9 +445,9 @@ fn an_attempt_starts_only_with_its_money_reserved() {
 #[test]
 fn a_mission_without_money_for_another_attempt_is_paused() {
     let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], tight(150, 100));
-    world.steps();
+    world.chores();
     spend(&mut world, "1", 90, done(5, &["a"]));
-    world.steps();
+    world.chores();
     let reason = PauseReason::Budget { spent: Usd::cents(90), cap: Usd::cents(150) };
     assert_eq!(world.state().mission(M1).unwrap().paused, Some(reason));
 }
@@ -455,7 +455,7 @@ fn a_mission_without_money_for_another_attempt_is_paused() {
 #[test]
 fn an_agent_that_overspends_pauses_its_mission_at_once() {
     let mut world = World::with(vec![task("1", &[]), task("2", &[])], tight(300, 100));
-    world.steps();
+    world.chores();
     spend(&mut world, "1", 120, done(5, &["a"]));
     let reason = PauseReason::Overspent { reserved: Usd::cents(100), spent: Usd::cents(120) };
     assert_eq!(world.state().mission(M1).unwrap().paused, Some(reason));
@@ -464,14 +464,14 @@ fn an_agent_that_overspends_pauses_its_mission_at_once() {
 
 /// `kill -9` at any moment: what was in flight is taken up again, and nothing is counted twice.
 #[test]
-fn a_restart_interrupts_attempts_and_repeats_steps() {
+fn a_restart_interrupts_attempts_and_repeats_chores() {
     let mut world = World::with(vec![task("1", &[]), task("2", &[])], checked());
-    world.steps();
+    world.chores();
     world.finish("1", done(5, &["a"]));
     let (gate, attempt) = (world.fence_of("1"), world.fence_of("2"));
     world.restart();
-    assert_eq!(world.fence_of("1"), gate, "a step is repeated under its own fence");
-    assert_ne!(world.fence_of("2"), attempt, "an attempt gets a new one");
+    assert_ne!(world.fence_of("1"), gate, "the chore is done again, under a new fence");
+    assert_ne!(world.fence_of("2"), attempt, "and so is the attempt");
     let interrupted = world.journal.iter().any(|record| {
         let task = world.task("2").id;
         let cause = Interruption::HostRestarted;
@@ -484,7 +484,7 @@ fn a_restart_interrupts_attempts_and_repeats_steps() {
 #[test]
 fn replay_gives_the_same_state() {
     let mut world = World::with(vec![task("1", &[]), task("2", &["1"])], test_first());
-    world.steps();
+    world.chores();
     world.succeed("1");
     world.succeed("1");
     world.finish("2", failed(FailureKind::Network));

@@ -204,7 +204,7 @@ fn fence_of(event: &Event) -> Option<kapelle_core::Fence> {
 /// The mission of an event that has no line of its own.
 fn mission_of(event: &Event) -> Option<MissionId> {
     match event {
-        Event::StepStarted { mission, .. } | Event::StepDue { mission, .. } => Some(*mission),
+        Event::ChoreStarted { mission, .. } | Event::ChoreDue { mission, .. } => Some(*mission),
         _ => None,
     }
 }

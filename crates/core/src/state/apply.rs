@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Lease, Live, State, Timer};
 use crate::effect::Effect;
-use crate::event::{Event, Restart, Step};
+use crate::event::{Chore, Event, Restart};
 use crate::failure::Failure;
 use crate::ids::{Commit, Fence, MissionId, TaskId};
 use crate::mission::{Counts, Mission, MissionStage};
@@ -28,7 +28,7 @@ impl State {
             Event::MissionResumed { mission, .. } => {
                 self.with_mission(*mission, |m| {
                     m.paused = None;
-                    m.step_failures = 0;
+                    m.chore_failures = 0;
                 });
             }
             Event::MissionCancelled { mission, reason, at, .. } => {
@@ -48,10 +48,10 @@ impl State {
             | Event::BackoffEnded { .. }
             | Event::TaskDeadLettered { .. }
             | Event::TaskBlocked { .. } => self.apply_to_work(event),
-            Event::StepStarted { .. }
-            | Event::StepFailed { .. }
-            | Event::StepDue { .. }
-            | Event::StepWithdrawn { .. }
+            Event::ChoreStarted { .. }
+            | Event::ChoreFailed { .. }
+            | Event::ChoreDue { .. }
+            | Event::ChoreWithdrawn { .. }
             | Event::BranchPrepared { .. }
             | Event::ChecksFinished { .. }
             | Event::PhaseAccepted { .. }
@@ -59,7 +59,7 @@ impl State {
             | Event::CandidateRejected { .. }
             | Event::CandidatePassed { .. }
             | Event::TaskMerged { .. }
-            | Event::BranchMoved { .. } => self.apply_to_steps(event),
+            | Event::BranchMoved { .. } => self.apply_to_chores(event),
             Event::DeliveryProposed { mission, commit } => {
                 let stage = MissionStage::Proposed { commit: commit.clone() };
                 self.with_mission(*mission, |m| m.stage = stage);
@@ -67,7 +67,7 @@ impl State {
             Event::DeliveryApproved { mission, commit, by } => {
                 let stage = MissionStage::Approved { commit: commit.clone(), by: by.clone() };
                 self.with_mission(*mission, |m| m.stage = stage);
-                self.want(*mission, Step::Delivery(*mission));
+                self.want(*mission, Chore::Delivery(*mission));
             }
             Event::DeliveryRefused { mission, fence, reason } => {
                 self.end_live(*fence);
@@ -102,7 +102,7 @@ impl State {
                 self.end_live(*fence);
                 let gating = Stage::Gating { change: change.clone() };
                 self.move_to(*task, gating);
-                self.want_for(*task, Step::Gate(*task));
+                self.want_for(*task, Chore::Gate(*task));
             }
             Event::AttemptFailed { task, fence, failure } => {
                 self.end_live(*fence);
@@ -149,76 +149,69 @@ impl State {
         }
     }
 
-    /// The arms of `apply` about steps and merging; it names each of them, so none is forgotten.
-    fn apply_to_steps(&mut self, event: &Event) {
+    /// The arms of `apply` about chores and merging; it names each of them, so none is forgotten.
+    fn apply_to_chores(&mut self, event: &Event) {
         match event {
-            Event::StepStarted { mission, fence, step } => {
-                self.start_step(*mission, *fence, *step);
+            Event::ChoreStarted { mission, fence, chore } => {
+                self.start_chore(*mission, *fence, *chore);
             }
-            Event::StepFailed { fence, retry_at, .. } => {
-                if let Some(Live::Step { mission, step }) = self.end_live(*fence) {
-                    self.with_mission(mission, |m| m.step_failures += 1);
+            Event::ChoreFailed { fence, retry_at, .. } => {
+                if let Some(Live::Chore { mission, chore }) = self.end_live(*fence) {
+                    self.with_mission(mission, |m| m.chore_failures += 1);
                     match retry_at {
-                        Some(at) => self.park(mission, step, *at),
-                        None => self.want(mission, step),
+                        Some(at) => self.park(mission, chore, *at),
+                        None => self.want(mission, chore),
                     }
                 }
             }
-            Event::StepDue { mission, step } => {
-                let due = self.timers.iter().find(|(_, t)| *t == Timer::Step(*mission, *step));
+            Event::ChoreDue { mission, chore } => {
+                let due = self.timers.iter().find(|(_, t)| *t == Timer::Chore(*mission, *chore));
                 if let Some(due) = due.copied() {
                     self.timers.remove(&due);
                 }
                 self.with_mission(*mission, |m| m.counts.parked -= 1);
-                self.want(*mission, *step);
+                self.want(*mission, *chore);
             }
-            Event::StepWithdrawn { fence } => {
-                if let Some(Live::Step { mission, step }) = self.end_live(*fence) {
-                    self.want(mission, step);
+            Event::ChoreWithdrawn { fence } => {
+                if let Some(Live::Chore { mission, chore }) = self.end_live(*fence) {
+                    self.want(mission, chore);
                 }
             }
             Event::BranchPrepared { mission, fence, tip } => {
-                self.step_done(*fence);
+                self.chore_done(*fence);
                 self.with_mission(*mission, |m| m.tip = Some(tip.clone()));
                 self.release_unblocked(*mission);
             }
             Event::ChecksFinished { task, fence, commit, results } => {
-                self.step_done(*fence);
+                self.chore_done(*fence);
                 let passed = results.iter().all(|result| result.passed);
                 self.with_task(*task, |t| t.checked = passed.then(|| commit.clone()));
             }
             Event::PhaseAccepted { task, change, .. } => self.accept_phase(*task, change),
             Event::CandidateBuilt { task, fence, candidate } => {
-                self.step_done(*fence);
+                self.chore_done(*fence);
                 let candidate = Some(candidate.clone());
                 self.move_to(*task, Stage::Merging { candidate, checked: false });
-                self.want_for(*task, Step::CandidateChecks(*task));
+                self.want_for(*task, Chore::CandidateChecks(*task));
             }
             Event::CandidateRejected { task, fence, failure } => {
-                self.step_done(*fence);
+                self.chore_done(*fence);
                 self.fail(*task, failure);
             }
             Event::CandidatePassed { task, candidate } => {
-                self.unwant(*task, Step::CandidateChecks(*task));
+                self.unwant(*task, Chore::CandidateChecks(*task));
                 let candidate = Some(candidate.clone());
                 self.move_to(*task, Stage::Merging { candidate, checked: true });
-                self.want_for(*task, Step::Advance(*task));
+                self.want_for(*task, Chore::Advance(*task));
             }
             Event::TaskMerged { task, fence, commit, at } => {
-                self.step_done(*fence);
-                self.with_task(*task, |t| {
-                    t.merged = Some(commit.clone());
-                    t.ended_at = Some(*at);
-                });
-                self.with_mission_of(*task, |m| m.tip = Some(commit.clone()));
-                self.move_to(*task, Stage::Done);
-                self.release_dependents(*task);
+                self.merge(*task, *fence, commit, *at);
             }
             Event::BranchMoved { task, fence, actual } => {
-                self.step_done(*fence);
+                self.chore_done(*fence);
                 self.with_mission_of(*task, |m| m.tip = Some(actual.clone()));
                 self.move_to(*task, Stage::Merging { candidate: None, checked: false });
-                self.want_for(*task, Step::Candidate(*task));
+                self.want_for(*task, Chore::Candidate(*task));
             }
             _ => {}
         }
@@ -251,13 +244,13 @@ impl State {
             spent: Usd::ZERO,
             reserved: Usd::ZERO,
             ready: BTreeMap::new(),
-            steps: BTreeSet::new(),
+            chores: BTreeSet::new(),
             live: BTreeSet::new(),
             merge_queue: VecDeque::new(),
             merging: None,
-            step_failures: 0,
+            chore_failures: 0,
         });
-        self.want(*mission, Step::Branch(*mission));
+        self.want(*mission, Chore::Branch(*mission));
     }
 
     fn accept_plan(&mut self, mission: MissionId, first: TaskId, plans: &[PlannedTask]) {
@@ -292,7 +285,7 @@ impl State {
             self.end_live(fence);
         }
         let of_mission = |timer: &Timer, state: &State| match timer {
-            Timer::Step(mission, _) => *mission == id,
+            Timer::Chore(mission, _) => *mission == id,
             Timer::Backoff(task) => state.task(*task).is_some_and(|t| t.mission == id),
             Timer::Lease(_) | Timer::Deadline(_) => false,
         };
@@ -302,7 +295,7 @@ impl State {
             m.stage = stage;
             m.paused = None;
             m.ended_at = Some(at);
-            m.steps.clear();
+            m.chores.clear();
             m.ready.clear();
             m.merge_queue.clear();
             m.merging = None;
@@ -362,23 +355,23 @@ impl State {
         self.begin_live(*fence, mission, Live::Attempt(lease), effect);
     }
 
-    fn start_step(&mut self, mission: MissionId, fence: Fence, step: Step) {
+    fn start_chore(&mut self, mission: MissionId, fence: Fence, chore: Chore) {
         self.with_mission(mission, |m| {
-            m.steps.remove(&step);
+            m.chores.remove(&chore);
         });
-        let Some(effect) = self.effect_of(mission, step) else { return };
-        self.begin_live(fence, mission, Live::Step { mission, step }, effect);
+        let Some(effect) = self.effect_of(mission, chore) else { return };
+        self.begin_live(fence, mission, Live::Chore { mission, chore }, effect);
     }
 
-    fn effect_of(&self, mission: MissionId, step: Step) -> Option<Effect> {
+    fn effect_of(&self, mission: MissionId, chore: Chore) -> Option<Effect> {
         let mission = self.mission(mission)?;
-        Some(match step {
-            Step::Branch(id) => Effect::PrepareBranch {
+        Some(match chore {
+            Chore::Branch(id) => Effect::PrepareBranch {
                 mission: id,
                 branch: mission.branch.clone(),
                 base: mission.base.clone(),
             },
-            Step::Gate(task) | Step::CandidateChecks(task) => {
+            Chore::Gate(task) | Chore::CandidateChecks(task) => {
                 let commit = match &self.task(task)?.stage {
                     Stage::Gating { change } => change.clone(),
                     Stage::Merging { candidate, .. } => candidate.clone()?,
@@ -386,12 +379,12 @@ impl State {
                 };
                 Effect::RunChecks { task, commit, policy: mission.policy.clone() }
             }
-            Step::Candidate(task) => Effect::BuildCandidate {
+            Chore::Candidate(task) => Effect::BuildCandidate {
                 task,
                 onto: mission.tip.clone()?,
                 change: self.task(task)?.accepted.clone()?,
             },
-            Step::Advance(task) => {
+            Chore::Advance(task) => {
                 let Stage::Merging { candidate, .. } = &self.task(task)?.stage else { return None };
                 Effect::AdvanceBranch {
                     task,
@@ -400,7 +393,7 @@ impl State {
                     to: candidate.clone()?,
                 }
             }
-            Step::Delivery(id) => {
+            Chore::Delivery(id) => {
                 let MissionStage::Approved { commit, .. } = &mission.stage else { return None };
                 let target = mission.target.clone();
                 Effect::Deliver { mission: id, target, commit: commit.clone() }
@@ -409,7 +402,7 @@ impl State {
     }
 
     fn accept_phase(&mut self, id: TaskId, change: &Commit) {
-        self.unwant(id, Step::Gate(id));
+        self.unwant(id, Chore::Gate(id));
         let Some(task) = self.task(id) else { return };
         let phases = self.mission(task.mission).map_or(0, |m| m.policy.flow.len());
         let more = task.phase + 1 < phases;
@@ -427,13 +420,24 @@ impl State {
         }
     }
 
+    fn merge(&mut self, id: TaskId, fence: Fence, commit: &Commit, at: crate::Timestamp) {
+        self.chore_done(fence);
+        self.with_task(id, |task| {
+            task.merged = Some(commit.clone());
+            task.ended_at = Some(at);
+        });
+        self.with_mission_of(id, |mission| mission.tip = Some(commit.clone()));
+        self.move_to(id, Stage::Done);
+        self.release_dependents(id);
+    }
+
     fn fail(&mut self, id: TaskId, failure: &Failure) {
         self.move_to(id, Stage::Failed { kind: failure.kind });
         self.with_task(id, |task| {
             *task.failures.entry(failure.kind).or_default() += 1;
             task.last_failure = Some(failure.clone());
         });
-        self.unwant(id, Step::CandidateChecks(id));
+        self.unwant(id, Chore::CandidateChecks(id));
     }
 
     fn charge(&mut self, id: TaskId, fence: Fence, usd: Usd) {
@@ -519,7 +523,7 @@ impl State {
         let (None, Some(&head)) = (mission.merging, mission.merge_queue.front()) else { return };
         self.with_mission(id, |m| m.merging = Some(head));
         self.move_to(head, Stage::Merging { candidate: None, checked: false });
-        self.want(id, Step::Candidate(head));
+        self.want(id, Chore::Candidate(head));
     }
 
     fn begin_live(&mut self, fence: Fence, mission: MissionId, live: Live, effect: Effect) {
@@ -535,7 +539,7 @@ impl State {
         let live = self.live.remove(&fence)?;
         self.due.remove(fence);
         let mission = match &live {
-            Live::Step { mission, .. } => *mission,
+            Live::Chore { mission, .. } => *mission,
             Live::Attempt(lease) => {
                 self.timers.remove(&(lease.expires_at, Timer::Lease(fence)));
                 self.timers.remove(&(lease.deadline, Timer::Deadline(fence)));
@@ -553,32 +557,32 @@ impl State {
         Some(live)
     }
 
-    fn step_done(&mut self, fence: Fence) {
-        if let Some(Live::Step { mission, .. }) = self.end_live(fence) {
-            self.with_mission(mission, |m| m.step_failures = 0);
+    fn chore_done(&mut self, fence: Fence) {
+        if let Some(Live::Chore { mission, .. }) = self.end_live(fence) {
+            self.with_mission(mission, |m| m.chore_failures = 0);
         }
     }
 
-    fn want(&mut self, mission: MissionId, step: Step) {
+    fn want(&mut self, mission: MissionId, chore: Chore) {
         self.with_mission(mission, |m| {
-            m.steps.insert(step);
+            m.chores.insert(chore);
         });
     }
 
-    fn want_for(&mut self, task: TaskId, step: Step) {
+    fn want_for(&mut self, task: TaskId, chore: Chore) {
         self.with_mission_of(task, |m| {
-            m.steps.insert(step);
+            m.chores.insert(chore);
         });
     }
 
-    fn unwant(&mut self, task: TaskId, step: Step) {
+    fn unwant(&mut self, task: TaskId, chore: Chore) {
         self.with_mission_of(task, |m| {
-            m.steps.remove(&step);
+            m.chores.remove(&chore);
         });
     }
 
-    fn park(&mut self, mission: MissionId, step: Step, until: crate::Timestamp) {
-        self.timers.insert((until, Timer::Step(mission, step)));
+    fn park(&mut self, mission: MissionId, chore: Chore, until: crate::Timestamp) {
+        self.timers.insert((until, Timer::Chore(mission, chore)));
         self.with_mission(mission, |m| m.counts.parked += 1);
     }
 
@@ -602,9 +606,9 @@ impl State {
         let Some(mission) = self.missions.get_mut(index) else { return };
         change(mission);
         let open = mission.paused.is_none() && !mission.has_ended();
-        let steps = open && !mission.steps.is_empty();
+        let chores = open && !mission.chores.is_empty();
         let ready = open && mission.ready.values().any(|queue| !queue.is_empty());
-        for (set, wanted) in [(&mut self.with_steps, steps), (&mut self.with_ready, ready)] {
+        for (set, wanted) in [(&mut self.with_chores, chores), (&mut self.with_ready, ready)] {
             if wanted {
                 set.insert(id);
             } else {

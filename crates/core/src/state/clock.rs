@@ -13,7 +13,7 @@ impl State {
         };
         match *timer {
             Timer::Backoff(task) => vec![Event::BackoffEnded { task }],
-            Timer::Step(mission, step) => vec![Event::StepDue { mission, step }],
+            Timer::Chore(mission, chore) => vec![Event::ChoreDue { mission, chore }],
             Timer::Lease(fence) => match self.lease(fence) {
                 Some(lease) => vec![Event::AttemptInterrupted {
                     task: lease.task,

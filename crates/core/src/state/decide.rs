@@ -2,7 +2,7 @@
 
 use super::{Lease, Live, State};
 use crate::command::Command;
-use crate::event::{Event, Step};
+use crate::event::{Chore, Event};
 use crate::ids::{Fence, MissionId, TaskId};
 use crate::mission::Mission;
 use crate::refusal::Refusal;
@@ -44,7 +44,7 @@ impl State {
             Command::FinishDelivery { fence, outcome } => {
                 self.finish_delivery(*fence, outcome, now)
             }
-            Command::FailStep { fence, failure } => self.fail_step(*fence, failure, now),
+            Command::FailChore { fence, failure } => self.fail_chore(*fence, failure, now),
             Command::Tick => Ok(self.tick(now)),
         }
     }
@@ -70,18 +70,18 @@ impl State {
     pub(super) fn lease_or_refuse(&self, fence: Fence) -> Result<&Lease, Refusal> {
         match self.live(fence) {
             Some(Live::Attempt(lease)) => Ok(lease),
-            Some(Live::Step { .. }) => {
+            Some(Live::Chore { .. }) => {
                 Err(Refusal::OtherFence { presented: fence, expected: "an attempt" })
             }
             None => Err(Refusal::StaleFence { presented: fence }),
         }
     }
 
-    pub(super) fn step_or_refuse(&self, fence: Fence) -> Result<(MissionId, Step), Refusal> {
+    pub(super) fn chore_or_refuse(&self, fence: Fence) -> Result<(MissionId, Chore), Refusal> {
         match self.live(fence) {
-            Some(Live::Step { mission, step }) => Ok((*mission, *step)),
+            Some(Live::Chore { mission, chore }) => Ok((*mission, *chore)),
             Some(Live::Attempt(_)) => {
-                Err(Refusal::OtherFence { presented: fence, expected: "a step" })
+                Err(Refusal::OtherFence { presented: fence, expected: "a chore" })
             }
             None => Err(Refusal::StaleFence { presented: fence }),
         }

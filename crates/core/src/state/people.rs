@@ -79,7 +79,7 @@ impl State {
                     fence,
                     cause: Interruption::MissionPaused,
                 }),
-                Some(Live::Step { .. }) => events.push(Event::StepWithdrawn { fence }),
+                Some(Live::Chore { .. }) => events.push(Event::ChoreWithdrawn { fence }),
                 None => {}
             }
         }

@@ -11,10 +11,10 @@ impl State {
     /// that work which a commit makes possible starts with that same commit.
     #[must_use]
     pub fn next(&self, now: Timestamp) -> Vec<Event> {
-        let wanting = self.with_steps.first().and_then(|id| self.mission(*id));
-        if let Some((mission, &step)) = wanting.and_then(|m| Some((m, m.steps.first()?))) {
+        let wanting = self.with_chores.first().and_then(|id| self.mission(*id));
+        if let Some((mission, &chore)) = wanting.and_then(|m| Some((m, m.chores.first()?))) {
             let fence = self.next_fence();
-            return vec![Event::StepStarted { mission: mission.id, fence, step }];
+            return vec![Event::ChoreStarted { mission: mission.id, fence, chore }];
         }
         for agent in self.team.free() {
             let of_role = |mission: &Mission| {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::decide::Decision;
-use super::{Lease, State};
+use super::{Lease, Live, State};
 use crate::command::{AttemptOutcome, Spending};
 use crate::event::{Event, Interruption, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
@@ -148,12 +148,15 @@ impl State {
         events
     }
 
-    /// After a restart of the host nothing that it ran is alive.
+    /// After a restart of the host nothing that it ran is alive: attempts and chores begin anew,
+    /// with fences that no message of the earlier life knows.
     pub(super) fn interrupt_all(&self) -> Vec<Event> {
         let cause = Interruption::HostRestarted;
-        self.leases()
-            .map(|(fence, lease)| Event::AttemptInterrupted { task: lease.task, fence, cause })
-            .collect()
+        let ended = |(&fence, live): (&Fence, &Live)| match live {
+            Live::Attempt(lease) => Event::AttemptInterrupted { task: lease.task, fence, cause },
+            Live::Chore { .. } => Event::ChoreWithdrawn { fence },
+        };
+        self.live.iter().map(ended).collect()
     }
 
     /// A heartbeat is worth a record only when the lease is half over.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kapelle_core::command::CheckResult;
-use kapelle_core::event::{Interruption, Step};
+use kapelle_core::event::{Chore, Interruption};
 use kapelle_core::failure::Failure;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::report::{Question, Usage};
@@ -72,10 +72,10 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         | Event::BackoffEnded { .. }
         | Event::TaskDeadLettered { .. }
         | Event::TaskBlocked { .. }
-        | Event::StepStarted { .. }
-        | Event::StepFailed { .. }
-        | Event::StepDue { .. }
-        | Event::StepWithdrawn { .. }
+        | Event::ChoreStarted { .. }
+        | Event::ChoreFailed { .. }
+        | Event::ChoreDue { .. }
+        | Event::ChoreWithdrawn { .. }
         | Event::BranchPrepared { .. }
         | Event::PhaseAccepted { .. }
         | Event::CandidateBuilt { .. }
@@ -241,7 +241,7 @@ impl Telling<'_> {
         results: &[CheckResult],
     ) -> Result<(), Error> {
         let kind = match self.state.live(fence) {
-            Some(Live::Step { step: Step::CandidateChecks(_), .. }) => "candidate",
+            Some(Live::Chore { chore: Chore::CandidateChecks(_), .. }) => "candidate",
             _ => "gate",
         };
         for (position, result) in (0_i64..).zip(results) {

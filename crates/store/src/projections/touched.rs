@@ -50,10 +50,10 @@ impl Touched {
                 self.tasks.extend(dependents.into_iter().flatten());
             }
             Event::LeaseRenewed { fence, .. }
-            | Event::StepFailed { fence, .. }
-            | Event::StepWithdrawn { fence } => self.fence(state, *fence),
-            Event::StepStarted { mission, .. }
-            | Event::StepDue { mission, .. }
+            | Event::ChoreFailed { fence, .. }
+            | Event::ChoreWithdrawn { fence } => self.fence(state, *fence),
+            Event::ChoreStarted { mission, .. }
+            | Event::ChoreDue { mission, .. }
             | Event::DeliveryProposed { mission, .. }
             | Event::DeliveryApproved { mission, .. }
             | Event::DeliveryRefused { mission, .. } => {
@@ -75,7 +75,7 @@ impl Touched {
     fn fence(&mut self, state: &State, fence: Fence) {
         self.missions.extend(state.live(fence).map(|live| match live {
             Live::Attempt(lease) => lease.mission,
-            Live::Step { mission, .. } => *mission,
+            Live::Chore { mission, .. } => *mission,
         }));
     }
 }

@@ -1,5 +1,7 @@
 //! The contract of a journal, told once and kept by every implementation.
 
+use std::slice;
+
 use kapelle_core::{Record, Seq};
 use kapelle_store::{Epoch, Error, Head, Journal, Memory, Sqlite};
 
@@ -29,8 +31,20 @@ fn story(journal: &mut dyn Journal) {
     assert_eq!(journal.head(), head);
 
     // Nothing of a refused append is kept.
-    refused(journal, epoch, Seq(1), &[third.clone()], "the journal stands at record 2, not at 1");
-    refused(journal, epoch, Seq(3), &[third.clone()], "the journal stands at record 2, not at 3");
+    refused(
+        journal,
+        epoch,
+        Seq(1),
+        slice::from_ref(third),
+        "the journal stands at record 2, not at 1",
+    );
+    refused(
+        journal,
+        epoch,
+        Seq(3),
+        slice::from_ref(third),
+        "the journal stands at record 2, not at 3",
+    );
     let gap = [third.clone(), rest[1].clone()];
     refused(journal, epoch, Seq(2), &gap, "record 5 does not follow record 3");
     refused(journal, epoch, Seq(2), &batch, "record 1 does not follow record 2");
@@ -38,11 +52,11 @@ fn story(journal: &mut dyn Journal) {
     // Whoever claims next is the only one who may append.
     let next = journal.claim_epoch().unwrap();
     let stale = "epoch 1 is not current: the store is at epoch 2";
-    refused(journal, epoch, Seq(2), &[third.clone()], stale);
+    refused(journal, epoch, Seq(2), slice::from_ref(third), stale);
     let unclaimed = "epoch 9 is not current: the store is at epoch 2";
-    refused(journal, Epoch(9), Seq(2), &[third.clone()], unclaimed);
+    refused(journal, Epoch(9), Seq(2), slice::from_ref(third), unclaimed);
     assert_eq!(journal.append(next, Seq(2), &[]).unwrap(), head);
-    journal.append(next, Seq(2), &[third.clone()]).unwrap();
+    journal.append(next, Seq(2), slice::from_ref(third)).unwrap();
     journal.append(next, Seq(3), rest).unwrap();
 
     assert_eq!(journal.read(Seq(0), usize::MAX).unwrap(), records);

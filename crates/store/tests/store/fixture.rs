@@ -103,40 +103,51 @@ impl Host {
     /// Lets things happen until nothing more will.
     pub fn run_until_settled(&mut self, mission: MissionId) {
         for _ in 0..10_000 {
-            self.now += 500;
-            if let Some((fence, effect)) = self.running.pop_first() {
-                let command = self.finish(fence, &effect);
-                self.give(command);
-            } else if !self.ask_people(mission) {
-                match self.engine.state().wake_at() {
-                    Some(at) if self.running.is_empty() => {
-                        self.now = self.now.max(at.0);
-                        self.give(Command::Tick);
-                    }
-                    _ => return,
-                }
+            if !self.chore(mission) {
+                return;
             }
-            if self.chance(40) {
-                self.give(Command::HostStarted);
-            }
-            if self.chance(60) {
-                let reason = "lunch".to_owned();
-                self.give(Command::PauseMission { mission, reason, by: me() });
-            }
-            if self.chance(30) {
-                let fences = self.running.keys().copied().collect();
-                self.now += 200_000;
-                self.give(Command::Heartbeat { fences });
-            }
-            if self.chance(30) {
-                self.set_team(self.now as u32 % 3 + 1);
-            }
-            if mission.0 > 1 && self.chance(50) {
-                let reason = "no longer wanted".to_owned();
-                self.give(Command::CancelMission { mission, reason, by: me() });
-            }
+            self.disturb(mission);
         }
         panic!("{mission} does not settle");
+    }
+
+    /// Lets the next thing happen; false when there is none.
+    pub fn chore(&mut self, mission: MissionId) -> bool {
+        self.now += 500;
+        if let Some((fence, effect)) = self.running.pop_first() {
+            let command = self.finish(fence, &effect);
+            self.give(command);
+            return true;
+        }
+        if self.ask_people(mission) {
+            return true;
+        }
+        let Some(at) = self.engine.state().wake_at() else { return false };
+        self.now = self.now.max(at.0);
+        self.give(Command::Tick);
+        true
+    }
+
+    fn disturb(&mut self, mission: MissionId) {
+        if self.chance(40) {
+            self.give(Command::HostStarted);
+        }
+        if self.chance(60) {
+            let reason = "lunch".to_owned();
+            self.give(Command::PauseMission { mission, reason, by: me() });
+        }
+        if self.chance(30) {
+            let fences = self.running.keys().copied().collect();
+            self.now += 200_000;
+            self.give(Command::Heartbeat { fences });
+        }
+        if self.chance(30) {
+            self.set_team(self.now as u32 % 3 + 1);
+        }
+        if mission.0 > 1 && self.chance(50) {
+            let reason = "no longer wanted".to_owned();
+            self.give(Command::CancelMission { mission, reason, by: me() });
+        }
     }
 
     /// What only a person can do; false when there is nothing of that kind.
@@ -176,7 +187,7 @@ impl Host {
     fn finish(&mut self, fence: Fence, effect: &Effect) -> Command {
         if self.chance(25) && !matches!(effect, Effect::RunAttempt { .. }) {
             let failure = Failure::new(FailureKind::DiskFull, "no space left on device");
-            return Command::FailStep { fence, failure };
+            return Command::FailChore { fence, failure };
         }
         match effect {
             Effect::PrepareBranch { base, .. } => {

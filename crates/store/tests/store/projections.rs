@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
-use kapelle_core::mission::Counts;
-use kapelle_core::{Engine, Record, Seq};
+use kapelle_core::mission::{Counts, MissionStage};
+use kapelle_core::state::Lease;
+use kapelle_core::task::{Stage, Task};
+use kapelle_core::{Command, Fence, MissionId, Seq, State};
 use kapelle_store::{Journal, Reader, Sqlite, Writer};
 use rusqlite::Connection;
 use rusqlite::types::Value;
@@ -55,8 +57,7 @@ pub fn assert_same(one: &[String], other: &[String], when: &str) {
     assert_eq!(one.len(), other.len(), "{when}");
 }
 
-fn rows(path: &Path, sql: &str) -> Vec<String> {
-    let raw = Connection::open(path).unwrap();
+fn rows(raw: &Connection, sql: &str) -> Vec<String> {
     let mut statement = raw.prepare(sql).unwrap();
     let columns = statement.column_count();
     let row = |row: &rusqlite::Row<'_>| {
@@ -71,21 +72,6 @@ fn rows(path: &Path, sql: &str) -> Vec<String> {
     statement.query_map([], row).unwrap().map(Result::unwrap).collect()
 }
 
-/// Appends one record at a time and folds after each, as slow as a journal can grow.
-fn fold_one_by_one(path: &Path, records: &[Record]) {
-    let writer = Writer::open(path).unwrap();
-    for record in records {
-        let expected = Seq(record.seq.0 - 1);
-        writer.append(writer.epoch(), expected, vec![record.clone()], |done| {
-            done.unwrap();
-        });
-        writer.flush(|done| {
-            done.unwrap();
-        });
-    }
-    writer.close().unwrap();
-}
-
 /// The histories below have to contain what could go wrong, or they prove nothing.
 #[test]
 fn the_histories_have_everything_in_them() {
@@ -97,14 +83,29 @@ fn the_histories_have_everything_in_them() {
     assert_eq!(types.len(), 35, "{types:?}");
 }
 
-/// A row that a batch forgot to write would be right after a rebuild in one batch, and only there.
+/// At every moment, folded record by record. A row that a batch forgot to write would be right
+/// after a rebuild in one batch, and only there, so the two must be equal.
 #[test]
-fn folding_bit_by_bit_gives_the_same_tables_as_a_rebuild() {
+fn tables_say_what_the_state_says_and_what_a_rebuild_says() {
     for seed in SEEDS {
         let records = fixture::history(seed, 2);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
-        fold_one_by_one(&path, &records);
+        let writer = Writer::open(&path).unwrap();
+        let (raw, mut state) = (Connection::open(&path).unwrap(), State::default());
+        for (index, record) in records.iter().enumerate() {
+            writer.append(writer.epoch(), Seq(index as u64), vec![record.clone()], |done| {
+                done.unwrap();
+            });
+            let (told, heard) = std::sync::mpsc::channel();
+            writer.flush(move |done| told.send(done.unwrap()).unwrap());
+            assert_eq!(heard.recv().unwrap(), record.seq);
+            state.apply(&record.event);
+            for (sql, said) in sayings(&state) {
+                assert_eq!(rows(&raw, sql), said, "{sql} after {record:?}");
+            }
+        }
+        writer.close().unwrap();
         let folded = dump(&path);
         let mut store = Sqlite::open(&path).unwrap();
         assert_eq!(store.rebuild_projections().unwrap(), store.head().seq);
@@ -112,43 +113,82 @@ fn folding_bit_by_bit_gives_the_same_tables_as_a_rebuild() {
     }
 }
 
-/// At every moment, not only at the end.
+/// Questions in SQL, and what the state answers.
+fn sayings(state: &State) -> [(&'static str, Vec<String>); 6] {
+    let missions = state.missions().map(|m| {
+        let (Counts { completed, dead, .. }, spent) = (m.counts, m.spent.as_micros());
+        format!("{} {} {completed} {dead} {spent} {}", m.id, m.status(), m.reserved.as_micros())
+    });
+    let tasks = state.tasks().map(|t| {
+        let (status, spent) = (t.status(state.mission(t.mission).unwrap()), t.spent.as_micros());
+        format!("{} {} {status} {} {} {spent}", t.id.0, t.name(), t.attempts, t.waits_for)
+    });
+    let busy = |(fence, lease): (Fence, &Lease)| format!("{} {fence}", lease.agent);
+    let open = |task: &&Task| {
+        let ended = state.mission(task.mission).unwrap().has_ended();
+        !ended && matches!(task.stage, Stage::Asking { .. })
+    };
+    let proposed = state.missions().filter_map(|mission| match &mission.stage {
+        MissionStage::Proposed { commit } => Some(format!("{} {commit}", mission.id)),
+        _ => None,
+    });
+    [
+        (
+            "SELECT id, status, tasks_completed, tasks_dead, cost_usd_micros, reserved_usd_micros
+            FROM missions ORDER BY opened_at",
+            missions.collect(),
+        ),
+        (
+            "SELECT id, name, status, attempts, waits_for, cost_usd_micros FROM tasks",
+            tasks.collect(),
+        ),
+        (
+            "SELECT agent, fence FROM attempts WHERE status = 'running' ORDER BY fence",
+            state.leases().map(busy).collect(),
+        ),
+        (
+            "SELECT name, fence FROM agents WHERE status = 'busy' ORDER BY fence",
+            state.leases().map(busy).collect(),
+        ),
+        (
+            "SELECT task_id FROM checkpoints WHERE status = 'open' ORDER BY task_id",
+            state.tasks().filter(open).map(|task| task.id.0.to_string()).collect(),
+        ),
+        (
+            "SELECT mission_id, commit_hash FROM approvals WHERE status = 'pending'",
+            proposed.collect(),
+        ),
+    ]
+}
+
+/// A mission that is cancelled ends an attempt, a question or a proposal without a word about it.
 #[test]
-fn tables_say_what_the_state_says() {
-    let records = fixture::history(SEEDS[2], 2);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let writer = Writer::open(&path).unwrap();
-    for (index, record) in records.iter().enumerate() {
-        writer.append(writer.epoch(), Seq(index as u64), vec![record.clone()], |done| {
-            done.unwrap();
-        });
-        let (told, heard) = std::sync::mpsc::channel();
-        writer.flush(move |done| told.send(done.unwrap()).unwrap());
-        assert_eq!(heard.recv().unwrap(), record.seq);
-        let engine = Engine::recover(records[..=index].iter().cloned());
-        let state = engine.state();
-        let missions = state.missions().map(|m| {
-            let Counts { completed, dead, .. } = m.counts;
-            let spent = m.spent.as_micros();
-            format!("{} {} {completed} {dead} {spent} {}", m.id, m.status(), m.reserved.as_micros())
-        });
-        let sql = "SELECT id, status, tasks_completed, tasks_dead, cost_usd_micros,
-            reserved_usd_micros FROM missions ORDER BY opened_at";
-        assert_eq!(rows(&path, sql), missions.collect::<Vec<_>>(), "after {record:?}");
-        let tasks = state.tasks().map(|t| {
-            let status = t.status(state.mission(t.mission).unwrap());
-            let spent = t.spent.as_micros();
-            format!("{} {} {status} {} {} {spent}", t.id.0, t.name(), t.attempts, t.waits_for)
-        });
-        let sql = "SELECT id, name, status, attempts, waits_for, cost_usd_micros FROM tasks";
-        assert_eq!(rows(&path, sql), tasks.collect::<Vec<_>>(), "after {record:?}");
-        let busy = state.leases().map(|(fence, lease)| format!("{} {fence}", lease.agent));
-        let sql = "SELECT agent, fence FROM attempts WHERE status = 'running' ORDER BY fence";
-        assert_eq!(rows(&path, sql), busy.collect::<Vec<_>>(), "after {record:?}");
-        let sql = "SELECT name, fence FROM agents WHERE status = 'busy' ORDER BY fence";
-        let busy = state.leases().map(|(fence, lease)| format!("{} {fence}", lease.agent));
-        assert_eq!(rows(&path, sql), busy.collect::<Vec<_>>(), "after {record:?}");
+fn cancelling_ends_what_was_open() {
+    type Moment = fn(&State) -> bool;
+    let moments: [(&str, Moment); 3] = [
+        ("attempts", |state| state.leases().next().is_some()),
+        ("checkpoints", |state| state.missions().any(|mission| mission.counts.asking > 0)),
+        ("approvals", |state| {
+            state.missions().any(|mission| matches!(mission.stage, MissionStage::Proposed { .. }))
+        }),
+    ];
+    for (table, has_come) in moments {
+        let mut host = Host::new(1);
+        host.open("first");
+        while !has_come(host.engine.state()) {
+            assert!(host.chore(MissionId(1)), "nothing for {table}");
+        }
+        let (reason, by) = ("enough".to_owned(), fixture::me());
+        host.give(Command::CancelMission { mission: MissionId(1), reason, by });
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        fixture::filled(&path, &host.records, 100).0.rebuild_projections().unwrap();
+        let raw = Connection::open(&path).unwrap();
+        for (sql, said) in sayings(host.engine.state()) {
+            assert_eq!(rows(&raw, sql), said, "{sql}");
+        }
+        let cancelled = format!("SELECT count(*) FROM {table} WHERE status = 'cancelled'");
+        assert_eq!(rows(&raw, &cancelled), ["1"], "{table}");
     }
 }
 
@@ -161,7 +201,8 @@ fn people_can_ask_in_plain_sql() {
     host.open("first");
     let (mut store, _) = fixture::filled(&path, &host.records, 100);
     store.rebuild_projections().unwrap();
-    let ask = |sql| rows(&path, sql);
+    let raw = Connection::open(&path).unwrap();
+    let ask = |sql| rows(&raw, sql);
     assert_eq!(
         ask("SELECT name, status, priority FROM tasks WHERE mission_id = 'm1'"),
         ["1-1 pending HIGH", "1-2 pending MEDIUM", "1-3 pending MEDIUM", "1-4 pending MEDIUM"]

@@ -1,6 +1,9 @@
 //! The writing thread: answers in order, tables soon after, and never a lost append.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
 use kapelle_core::{Record, Seq};
 use kapelle_store::{Error, Head, Journal, Reader, Sqlite, Writer, verify};
@@ -68,42 +71,102 @@ fn tables_follow_without_being_asked() {
     }
     let reader = Reader::open(&path).unwrap();
     let head = reader.head().unwrap().seq;
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(20);
     while reader.watermark().unwrap() != head {
-        assert!(std::time::Instant::now() < patience, "at {}", reader.watermark().unwrap());
+        assert!(Instant::now() < patience, "at {}", reader.watermark().unwrap());
         std::thread::yield_now();
     }
     assert!(writer.last_projection_error().is_none());
 }
 
-/// The tables are for people; the work goes on without them.
+/// Asks for an empty append, and for the next one as soon as this one is answered.
+fn keep_asking(writer: Arc<Writer>, at: Seq, enough: Arc<AtomicBool>) {
+    let asked = Arc::clone(&writer);
+    asked.append(asked.epoch(), at, Vec::new(), move |done| {
+        assert_eq!(done.unwrap().seq, at);
+        if !enough.load(Ordering::Relaxed) {
+            keep_asking(writer, at, enough);
+        }
+    });
+}
+
+/// A queue that is never empty must not keep the tables from ever being written.
+#[test]
+fn tables_follow_under_load_too() {
+    let records = fixture::history(10, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Arc::new(Writer::open(&path).unwrap());
+    flushed(&writer).unwrap();
+    let head = Seq(records.len() as u64);
+    let answers = append_all(&writer, &records);
+    let enough = Arc::new(AtomicBool::new(false));
+    for _ in 0..10 {
+        keep_asking(Arc::clone(&writer), head, Arc::clone(&enough));
+    }
+    assert!(answers.into_iter().all(|answer| answer.is_ok()));
+    let reader = Reader::open(&path).unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while reader.watermark().unwrap() != head && Instant::now() < patience {
+        std::thread::yield_now();
+    }
+    enough.store(true, Ordering::Relaxed);
+    assert_eq!(reader.watermark().unwrap(), head);
+}
+
+fn flushed(writer: &Writer) -> Result<Seq, Error> {
+    let (told, heard) = mpsc::channel();
+    writer.flush(move |done| told.send(done).unwrap());
+    heard.recv().unwrap()
+}
+
+/// The tables are for people; the work goes on without them, and they catch up when they can.
 #[test]
 fn failing_tables_stop_no_append_and_are_reported() {
     let records = fixture::history(1, 0);
+    let (before, after) = records.split_at(records.len() / 2);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let writer = Writer::open(&path).unwrap();
-    let (told, heard) = mpsc::channel();
-    writer.flush(move |done| told.send(done).unwrap());
-    heard.recv().unwrap().unwrap();
-    Connection::open(&path).unwrap().execute_batch("DROP TABLE missions").unwrap();
-
-    for answer in append_all(&writer, &records) {
+    for answer in append_all(&writer, before) {
         answer.unwrap();
     }
-    let (told, heard) = mpsc::channel();
-    writer.flush(move |done| told.send(done).unwrap());
-    let failed = heard.recv().unwrap().unwrap_err().to_string();
-    assert!(failed.contains("no such table"), "{failed}");
+    flushed(&writer).unwrap();
+    let raw = Connection::open(&path).unwrap();
+    // The rows of missions are written last, when the batch is already folded in memory.
+    let harm = "CREATE TRIGGER harm BEFORE UPDATE ON missions
+        BEGIN SELECT RAISE(ABORT, 'harm was done'); END";
+    raw.execute_batch(harm).unwrap();
+    for answer in append_all(&writer, after) {
+        answer.unwrap();
+    }
+    let failed = flushed(&writer).unwrap_err().to_string();
+    assert_eq!(failed, "the database failed: harm was done");
     assert_eq!(writer.last_projection_error().unwrap().to_string(), failed);
-    let closed = writer.close().unwrap_err().to_string();
-    assert_eq!(closed, failed);
-
     assert_eq!(verify(&path).unwrap().records, records.len() as u64);
-    Writer::open(&path).unwrap().close().unwrap();
+
+    raw.execute_batch("DROP TRIGGER harm").unwrap();
+    assert_eq!(flushed(&writer).unwrap(), Seq(records.len() as u64));
+    assert!(writer.last_projection_error().is_none());
+    writer.close().unwrap();
     let healed = dump(&path);
     Sqlite::open(&path).unwrap().rebuild_projections().unwrap();
     assert_same(&healed, &dump(&path), "after a rebuild");
+}
+
+/// Who closes wants to know that the tables are behind; the appends were answered long ago.
+#[test]
+fn closing_tells_that_the_rest_was_not_folded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Writer::open(&path).unwrap();
+    flushed(&writer).unwrap();
+    Connection::open(&path).unwrap().execute_batch("DROP TABLE missions").unwrap();
+    for answer in append_all(&writer, &fixture::history(1, 0)) {
+        answer.unwrap();
+    }
+    let failed = writer.close().unwrap_err().to_string();
+    assert!(failed.contains("no such table"), "{failed}");
 }
 
 /// The stale one has to learn it from the answer to its next append.

@@ -1,9 +1,9 @@
-//! Steps: branch, checks, candidate, advance, delivery, and what follows from each.
+//! Chores: branch, checks, candidate, advance, delivery, and what follows from each.
 
 use super::State;
 use super::decide::Decision;
 use crate::command::{AdvanceOutcome, CandidateOutcome, CheckResult, DeliveryOutcome};
-use crate::event::{Event, PauseReason, Restart, Step};
+use crate::event::{Chore, Event, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Expectation;
 use crate::ids::{Actor, Commit, Fence, TaskId};
@@ -13,13 +13,13 @@ use crate::refusal::Refusal;
 use crate::task::Stage;
 use crate::time::Timestamp;
 
-/// After this many failed steps in a row the trouble is not passing, and a person should look.
-const STEP_FAILURES_MAX: u32 = 5;
+/// After this many failed chores in a row the trouble is not passing, and a person should look.
+const CHORE_FAILURES_MAX: u32 = 5;
 
 impl State {
     pub(super) fn finish_branch(&self, fence: Fence, tip: &Commit) -> Decision {
-        match self.step_or_refuse(fence)? {
-            (mission, Step::Branch(_)) => {
+        match self.chore_or_refuse(fence)? {
+            (mission, Chore::Branch(_)) => {
                 Ok(vec![Event::BranchPrepared { mission, fence, tip: tip.clone() }])
             }
             _ => Err(Refusal::OtherFence { presented: fence, expected: "a branch" }),
@@ -32,9 +32,9 @@ impl State {
         results: &[CheckResult],
         now: Timestamp,
     ) -> Decision {
-        let (_, step) = self.step_or_refuse(fence)?;
+        let (_, chore) = self.chore_or_refuse(fence)?;
         let wrong = Refusal::OtherFence { presented: fence, expected: "checks" };
-        let (Step::Gate(id) | Step::CandidateChecks(id)) = step else { return Err(wrong) };
+        let (Chore::Gate(id) | Chore::CandidateChecks(id)) = chore else { return Err(wrong) };
         let (task, mission) = self.task_or_refuse(id)?;
         let commit = match &task.stage {
             Stage::Gating { change } => change.clone(),
@@ -46,21 +46,27 @@ impl State {
             ..result.clone()
         };
         let results: Vec<CheckResult> = results.iter().map(bounded).collect();
-        let expectation = match step {
-            Step::Gate(_) => task.phase(&mission.policy).map(crate::flow::Phase::expects),
+        // Silence about a check is neither a pass nor the failure that a red phase wants to see.
+        let told = |name: &str| results.iter().any(|result| result.name == name);
+        if let Some(missing) = mission.policy.checks.iter().find(|check| !told(&check.name)) {
+            let message = format!("the host reported no result of the check {}", missing.name);
+            return self.fail_chore(fence, &Failure::new(FailureKind::AgentError, &message), now);
+        }
+        let expectation = match chore {
+            Chore::Gate(_) => task.phase(&mission.policy).map(crate::flow::Phase::expects),
             _ => None,
         };
         let verdict = judge(expectation.unwrap_or(Expectation::AllChecksPass), &results);
         let mut events =
             vec![Event::ChecksFinished { task: id, fence, commit: commit.clone(), results }];
-        events.extend(match (verdict, step) {
-            (Ok(()), Step::Gate(_)) => match task.phase(&mission.policy) {
+        events.extend(match (verdict, chore) {
+            (Ok(()), Chore::Gate(_)) => match task.phase(&mission.policy) {
                 Some(phase) => vec![Event::PhaseAccepted { task: id, phase, change: commit }],
                 None => Vec::new(),
             },
             (Ok(()), _) => vec![Event::CandidatePassed { task: id, candidate: commit }],
-            (Err(failure), step) => {
-                let from = if step == Step::Gate(id) { Restart::Phase } else { Restart::Flow };
+            (Err(failure), chore) => {
+                let from = if chore == Chore::Gate(id) { Restart::Phase } else { Restart::Flow };
                 let kind = failure.kind;
                 let mut events = vec![Event::ChangeRejected { task: id, failure }];
                 events.extend(self.after_failure(id, kind, from, now));
@@ -76,8 +82,8 @@ impl State {
         outcome: &CandidateOutcome,
         now: Timestamp,
     ) -> Decision {
-        let (_, step) = self.step_or_refuse(fence)?;
-        let Step::Candidate(id) = step else {
+        let (_, chore) = self.chore_or_refuse(fence)?;
+        let Chore::Candidate(id) = chore else {
             return Err(Refusal::OtherFence { presented: fence, expected: "a candidate" });
         };
         let (task, mission) = self.task_or_refuse(id)?;
@@ -109,9 +115,9 @@ impl State {
         outcome: &AdvanceOutcome,
         now: Timestamp,
     ) -> Decision {
-        let (_, step) = self.step_or_refuse(fence)?;
+        let (_, chore) = self.chore_or_refuse(fence)?;
         let wrong = Refusal::OtherFence { presented: fence, expected: "an advance" };
-        let Step::Advance(id) = step else { return Err(wrong) };
+        let Chore::Advance(id) = chore else { return Err(wrong) };
         let (task, mission) = self.task_or_refuse(id)?;
         let Stage::Merging { candidate: Some(commit), checked: true } = &task.stage else {
             return Err(wrong);
@@ -139,7 +145,7 @@ impl State {
         now: Timestamp,
     ) -> Decision {
         let wrong = Refusal::OtherFence { presented: fence, expected: "a delivery" };
-        let (id, Step::Delivery(_)) = self.step_or_refuse(fence)? else { return Err(wrong) };
+        let (id, Chore::Delivery(_)) = self.chore_or_refuse(fence)? else { return Err(wrong) };
         let mission = self.mission_or_refuse(id)?;
         let MissionStage::Approved { commit, .. } = &mission.stage else { return Err(wrong) };
         Ok(vec![match outcome {
@@ -153,32 +159,32 @@ impl State {
         }])
     }
 
-    pub(super) fn fail_step(&self, fence: Fence, failure: &Failure, now: Timestamp) -> Decision {
-        let (id, step) = self.step_or_refuse(fence)?;
+    pub(super) fn fail_chore(&self, fence: Fence, failure: &Failure, now: Timestamp) -> Decision {
+        let (id, chore) = self.chore_or_refuse(fence)?;
         let mission = self.mission_or_refuse(id)?;
-        let failures = mission.step_failures + 1;
+        let failures = mission.chore_failures + 1;
         let failure = Failure::new(failure.kind, &failure.message);
-        if failures < STEP_FAILURES_MAX {
+        if failures < CHORE_FAILURES_MAX {
             let kind = FailureKind::AgentError;
-            let wait = mission.policy.retry.delay_ms(kind, subject(step), failures);
+            let wait = mission.policy.retry.delay_ms(kind, subject(chore), failures);
             let retry_at = Some(now.plus_ms(wait.max(1)));
-            return Ok(vec![Event::StepFailed { fence, failure, retry_at }]);
+            return Ok(vec![Event::ChoreFailed { fence, failure, retry_at }]);
         }
         let reason = PauseReason::Environment { message: failure.message.clone() };
-        let mut events = vec![Event::StepFailed { fence, failure, retry_at: None }];
+        let mut events = vec![Event::ChoreFailed { fence, failure, retry_at: None }];
         events.extend(self.pause_for(mission, reason, Actor::kapelle(), Some(fence)));
         Ok(events)
     }
 }
 
 /// A number to spread waits by.
-fn subject(step: Step) -> TaskId {
-    match step {
-        Step::Branch(mission) | Step::Delivery(mission) => TaskId(mission.0),
-        Step::Gate(task)
-        | Step::Candidate(task)
-        | Step::CandidateChecks(task)
-        | Step::Advance(task) => task,
+fn subject(chore: Chore) -> TaskId {
+    match chore {
+        Chore::Branch(mission) | Chore::Delivery(mission) => TaskId(mission.0),
+        Chore::Gate(task)
+        | Chore::Candidate(task)
+        | Chore::CandidateChecks(task)
+        | Chore::Advance(task) => task,
     }
 }
 

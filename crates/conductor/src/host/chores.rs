@@ -1,4 +1,4 @@
-//! Git steps of a mission: its branch, its candidates, its delivery.
+//! Git chores of a mission: its branch, its candidates, its delivery.
 
 use kapelle_core::command::{AdvanceOutcome, CandidateOutcome, DeliveryOutcome};
 use kapelle_core::{Command, Commit, Fence};

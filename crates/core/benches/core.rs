@@ -1,0 +1,126 @@
+//! Benchmarks of the engine, as ratios against a floor measured in the same run.
+//!
+//! Machines differ and are shared; ratios hold. Each pair is measured in turns, and the median of
+//! the ratios counts. `cargo xtask bench core [--json]` runs this in the release profile.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark is a program of its own")]
+
+mod dags;
+mod world;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use kapelle_core::{Engine, Record};
+use world::World;
+
+const ROUNDS: usize = 7;
+
+/// A ratio and what it may be at most.
+struct Ratio {
+    name: &'static str,
+    value: f64,
+    goal: f64,
+    detail: String,
+}
+
+fn main() {
+    // `cargo bench` passes --bench; `cargo test --benches` would pass nothing and should be quick.
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let ratios = [decide_ratio(), growth_ratio(), replay_ratio(), dags::makespan()];
+    for ratio in ratios.iter().flatten() {
+        let verdict = if ratio.value <= ratio.goal { "ok" } else { "MISSED" };
+        let Ratio { name, value, goal, detail } = ratio;
+        println!("{name:<18} {value:>7.3}  (goal ≤ {goal})  {verdict:<6}  {detail}");
+    }
+    if asked.iter().any(|arg| arg == "--json") {
+        let fields: Vec<String> = ratios
+            .iter()
+            .flatten()
+            .map(|ratio| format!("\"{}\": {:.4}", ratio.name, ratio.value))
+            .collect();
+        println!("{{{}}}", fields.join(", "));
+    }
+}
+
+/// Deciding and applying a command, against writing its events as JSON.
+fn decide_ratio() -> Vec<Ratio> {
+    const TASKS: u32 = 2_000;
+    let mut ratios = Vec::new();
+    let mut per_command = 0.0;
+    for _ in 0..ROUNDS {
+        let mut world = World::with_tasks(TASKS);
+        let started = Instant::now();
+        let commands = world.finish(TASKS);
+        let deciding = started.elapsed().as_secs_f64();
+        let records = world.take_journal();
+        let started = Instant::now();
+        black_box(written(&records));
+        let writing = started.elapsed().as_secs_f64();
+        ratios.push(deciding / writing);
+        per_command = deciding / f64::from(commands) * 1e6;
+    }
+    let detail = format!("{per_command:.2} µs a command");
+    vec![Ratio { name: "decide_ratio", value: median(ratios), goal: 2.0, detail }]
+}
+
+/// A command with 100,000 tasks in the state, against one with 100.
+fn growth_ratio() -> Vec<Ratio> {
+    const FEW: u32 = 100;
+    const MANY: u32 = 100_000;
+    let mut ratios = Vec::new();
+    let mut large = World::with_tasks(MANY);
+    for _ in 0..ROUNDS {
+        let small_cost = {
+            let mut worlds: Vec<World> = (0..20).map(|_| World::with_tasks(FEW)).collect();
+            let started = Instant::now();
+            let commands: u32 = worlds.iter_mut().map(|world| world.finish(FEW)).sum();
+            started.elapsed().as_secs_f64() / f64::from(commands)
+        };
+        let started = Instant::now();
+        let commands = large.finish(2_000);
+        let large_cost = started.elapsed().as_secs_f64() / f64::from(commands);
+        ratios.push(large_cost / small_cost);
+    }
+    let detail = format!("{MANY} tasks against {FEW}");
+    vec![Ratio { name: "growth_ratio", value: median(ratios), goal: 1.5, detail }]
+}
+
+/// Replaying a journal from JSON, against only reading the JSON.
+fn replay_ratio() -> Vec<Ratio> {
+    const TASKS: u32 = 110_000;
+    let mut world = World::with_tasks(TASKS);
+    world.finish(TASKS);
+    let records = world.take_journal();
+    let (events, lines) = (records.len(), written(&records));
+    drop(records);
+    let mut ratios = Vec::new();
+    for _ in 0..3 {
+        let started = Instant::now();
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            black_box(serde_json::from_slice::<Record>(line).unwrap());
+        }
+        let reading = started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        let history = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let history = history.map(|line| serde_json::from_slice::<Record>(line).unwrap());
+        black_box(Engine::recover(history));
+        ratios.push(started.elapsed().as_secs_f64() / reading);
+    }
+    let detail = format!("{events} events, {} MB", lines.len() / 1_000_000);
+    vec![Ratio { name: "replay_ratio", value: median(ratios), goal: 2.0, detail }]
+}
+
+fn written(records: &[Record]) -> Vec<u8> {
+    let mut buffer = Vec::with_capacity(records.len() * 200);
+    for record in records {
+        serde_json::to_writer(&mut buffer, record).unwrap();
+        buffer.push(b'\n');
+    }
+    buffer
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,127 @@
+//! A quick and healthy world: every effect succeeds as soon as it is started.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CandidateOutcome, Spending};
+use kapelle_core::plan::{Plan, PlannedTask, Priority};
+use kapelle_core::policy::{Budget, Policy};
+use kapelle_core::{
+    Actor, Command, Commit, Effect, Engine, Fence, Record, RequestId, Role, Timestamp, Usd,
+};
+
+const FOREVER_MS: u64 = 1 << 50;
+
+pub struct World {
+    engine: Engine,
+    journal: Vec<Record>,
+    running: VecDeque<(Fence, Effect)>,
+    commits: u64,
+    merged: u32,
+}
+
+pub fn commit(number: u64) -> Commit {
+    format!("{number:040x}").parse().unwrap()
+}
+
+pub fn task(id: String, dependencies: Vec<String>) -> PlannedTask {
+    PlannedTask {
+        title: format!("task {id}"),
+        id,
+        description: String::new(),
+        priority: Priority::Medium,
+        dependencies,
+        files: Vec::new(),
+        estimated_duration_minutes: Some(5),
+        validation_criteria: Default::default(),
+    }
+}
+
+pub fn policy() -> Policy {
+    let mission_usd_max = Usd::cents(1_000_000_000);
+    let budget = Budget { mission_usd_max, attempt_usd_max: Usd::cents(1) };
+    // Nobody dies in this world, so no lease and no attempt has to end by itself.
+    let (lease_ttl_ms, attempt_timeout_ms) = (FOREVER_MS, [(Role::Developer, FOREVER_MS)].into());
+    Policy { budget, lease_ttl_ms, attempt_timeout_ms, ..Policy::default() }
+}
+
+pub fn open(number: u32, tasks: Vec<PlannedTask>) -> Command {
+    Command::OpenMission {
+        request: RequestId(number.to_string()),
+        goal: "be quick".into(),
+        target: "main".into(),
+        base: commit(1),
+        plan: Plan { goal: None, tasks },
+        policy: Box::new(policy()),
+        by: Actor("bench".into()),
+    }
+}
+
+impl World {
+    /// Tasks without dependencies, in missions of the largest size that a plan may have.
+    pub fn with_tasks(tasks: u32) -> World {
+        let (journal, running) = (Vec::new(), VecDeque::new());
+        let mut world =
+            World { engine: Engine::recover([]), journal, running, commits: 1, merged: 0 };
+        let seats = BTreeMap::from([(Role::Developer, 8)]);
+        world.send(Command::ConfigureTeam { seats, workers_max: 8 });
+        let mut left = tasks;
+        for number in 1.. {
+            let size = left.min(10_000);
+            let plans = (0..size).map(|n| task(format!("t{n}"), Vec::new())).collect();
+            world.send(open(number, plans));
+            left -= size;
+            if left == 0 {
+                break;
+            }
+        }
+        world
+    }
+
+    /// Goes on until this many more tasks are merged; gives the number of commands that it took.
+    pub fn finish(&mut self, tasks: u32) -> u32 {
+        let (wanted, mut commands) = (self.merged + tasks, 0);
+        while self.merged < wanted {
+            let Some((fence, effect)) = self.running.pop_front() else { break };
+            let answer = self.answer(fence, &effect);
+            self.send(answer);
+            commands += 1;
+        }
+        commands
+    }
+
+    pub fn take_journal(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.journal)
+    }
+
+    fn send(&mut self, command: Command) {
+        let mut batch = self.engine.handle(vec![((), command)], Timestamp(1_000));
+        self.journal.append(&mut batch.records);
+        let actions = self.engine.committed(batch);
+        assert!(actions.replies.iter().all(|(_, reply)| reply.is_ok()), "{:?}", actions.replies);
+        self.running.extend(actions.start);
+    }
+
+    fn answer(&mut self, fence: Fence, effect: &Effect) -> Command {
+        match effect {
+            Effect::PrepareBranch { base, .. } => {
+                Command::FinishBranch { fence, tip: base.clone() }
+            }
+            Effect::RunAttempt { .. } => {
+                self.commits += 1;
+                let change = Some(commit(self.commits));
+                let outcome = AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()] };
+                Command::FinishAttempt { fence, outcome, spent: Spending::default() }
+            }
+            Effect::BuildCandidate { change, .. } => {
+                Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(change.clone()) }
+            }
+            Effect::AdvanceBranch { .. } => {
+                self.merged += 1;
+                Command::FinishAdvance { fence, outcome: AdvanceOutcome::Advanced }
+            }
+            Effect::RunChecks { .. } | Effect::Deliver { .. } => {
+                panic!("this world has no checks and approves nothing")
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Rules that the engine broke once, each as small as it gets. The simulator found them; the
+//! commit that added a rule names its seed.
+
+use kapelle_core::command::{AttemptOutcome, CheckResult, Spending};
+use kapelle_core::engine::Accepted;
+use kapelle_core::event::Interruption;
+use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::plan::{Plan, PlannedTask};
+use kapelle_core::policy::{Check, Policy};
+use kapelle_core::report::Question;
+use kapelle_core::status::Status;
+use kapelle_core::{
+    Actor, Command, Effect, Engine, Event, Fence, MissionId, Refusal, RequestId, Role, TaskId,
+    Timestamp,
+};
+
+const NOW: Timestamp = Timestamp(1_000);
+const M1: MissionId = MissionId(1);
+
+/// An engine with one mission of one task, and the conductor's part played straight.
+struct Played {
+    engine: Engine,
+    now: Timestamp,
+    last: Vec<Event>,
+    started: Vec<(Fence, Effect)>,
+}
+
+impl Played {
+    fn new(policy: Policy) -> Played {
+        let (engine, now) = (Engine::recover(Vec::new()), NOW);
+        let mut played = Played { engine, now, last: Vec::new(), started: Vec::new() };
+        let seats = [(Role::Developer, 2), (Role::Tester, 2)].into();
+        played.accept(Command::ConfigureTeam { seats, workers_max: 2 });
+        played.accept(Command::OpenMission {
+            request: RequestId("r".into()),
+            goal: "g".into(),
+            target: "main".into(),
+            base: commit(0),
+            plan: Plan { goal: None, tasks: vec![task()] },
+            policy: Box::new(policy),
+            by: ada(),
+        });
+        let fence = played.started(|effect| matches!(effect, Effect::PrepareBranch { .. }));
+        played.accept(Command::FinishBranch { fence, tip: commit(0) });
+        played
+    }
+
+    fn send(&mut self, command: Command) -> Result<Accepted, Refusal> {
+        let batch = self.engine.handle(vec![((), command)], self.now);
+        self.last = batch.records.iter().map(|record| record.event.clone()).collect();
+        let mut actions = self.engine.committed(batch);
+        self.started.append(&mut actions.start);
+        self.started.retain(|(fence, _)| !actions.stop.contains(fence));
+        actions.replies.remove(0).1
+    }
+
+    fn accept(&mut self, command: Command) {
+        let reply = self.send(command);
+        assert!(reply.is_ok(), "{reply:?}");
+    }
+
+    /// The fence of the one effect that runs and fits.
+    fn started(&self, fits: impl Fn(&Effect) -> bool) -> Fence {
+        let fences: Vec<Fence> =
+            self.started.iter().filter(|(_, e)| fits(e)).map(|(fence, _)| *fence).collect();
+        assert_eq!(fences.len(), 1, "{:?}", self.started);
+        fences[0]
+    }
+
+    fn attempt(&self) -> Fence {
+        self.started(|effect| matches!(effect, Effect::RunAttempt { .. }))
+    }
+
+    fn finish(&mut self, outcome: AttemptOutcome) {
+        let (fence, spent) = (self.attempt(), Spending::default());
+        self.accept(Command::FinishAttempt { fence, outcome, spent });
+    }
+}
+
+fn commit(number: u8) -> kapelle_core::Commit {
+    format!("{number:040x}").parse().expect("forty digits are a commit")
+}
+
+fn ada() -> Actor {
+    Actor("ada".into())
+}
+
+fn task() -> PlannedTask {
+    PlannedTask {
+        id: "t".into(),
+        title: "t".into(),
+        description: String::new(),
+        priority: Default::default(),
+        dependencies: Vec::new(),
+        files: Vec::new(),
+        estimated_duration_minutes: None,
+        validation_criteria: Default::default(),
+    }
+}
+
+/// A conductor that sleeps until a moment that has come already would need a second commit to
+/// hand out work that the first one made ready.
+#[test]
+fn a_retry_without_a_wait_starts_in_the_same_turn() {
+    let mut played = Played::new(Policy::default());
+    let failure = Failure::new(FailureKind::ValidationFailed, "no");
+    played.finish(AttemptOutcome::Failed(failure));
+    assert!(matches!(played.last.last(), Some(Event::LeaseGranted { .. })), "{:?}", played.last);
+    assert!(played.engine.state().wake_at() > Some(played.now));
+}
+
+/// A report that leaves out a check must not let an unchecked commit through, and must not show a
+/// red phase its failure either: the chore is done again.
+#[test]
+fn a_report_without_all_checks_is_a_failed_chore() {
+    let check = |name: &str| Check { name: name.into(), command: "true".into(), timeout_ms: 1 };
+    let checks = vec![check("build"), check("test")];
+    let mut played = Played::new(Policy { checks, ..Policy::default() });
+    played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new() });
+    let built =
+        CheckResult { name: "build".into(), passed: true, output: "".into(), duration_ms: 1 };
+    let fence = played.started(|effect| matches!(effect, Effect::RunChecks { .. }));
+    for results in [vec![], vec![built]] {
+        let command = Command::FinishChecks { fence, results };
+        let events = played.engine.state().decide(&command, played.now).unwrap();
+        assert!(matches!(events[..], [Event::ChoreFailed { .. }]), "{events:?}");
+    }
+}
+
+/// A person may answer while the mission is paused; the task then waits for the mission alone.
+#[test]
+fn an_answer_in_a_pause_leaves_the_task_paused() {
+    let mut played = Played::new(Policy::default());
+    let question =
+        Question { message: "which?".into(), resume_id: "q".into(), options: Vec::new() };
+    played.finish(AttemptOutcome::Asked { question, change: None });
+    played.accept(Command::PauseMission { mission: M1, reason: "lunch".into(), by: ada() });
+    let status = |played: &Played| {
+        let state = played.engine.state();
+        state.task(TaskId(1)).unwrap().status(state.mission(M1).unwrap())
+    };
+    let asked = status(&played);
+    let (task, resume_id, input) = (TaskId(1), "q".into(), "yes".into());
+    played.accept(Command::AnswerCheckpoint { task, resume_id, input, by: ada() });
+    assert_eq!((asked, status(&played)), (Status::Blocked, Status::Paused));
+    assert!(asked.may_become(status(&played)));
+}
+
+/// A host that starts anew has forgotten its chores; whoever waits for them waits for ever.
+#[test]
+fn a_restarted_host_gets_its_chores_again() {
+    let check = Check { name: "test".into(), command: "true".into(), timeout_ms: 1 };
+    let mut played = Played::new(Policy { checks: vec![check], ..Policy::default() });
+    played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new() });
+    let checks = |effect: &Effect| matches!(effect, Effect::RunChecks { .. });
+    let forgotten = played.started(checks);
+    played.accept(Command::HostStarted);
+    let again = played.started(checks);
+    assert!(again > forgotten, "{:?}", played.last);
+}
+
+/// A conductor that was down for an hour finds attempts past their deadline. They died with it;
+/// counting that against the task would give up healthy work after two long outages.
+#[test]
+fn an_outage_is_not_a_time_out() {
+    let mut played = Played::new(Policy::default());
+    let fence = played.attempt();
+    played.now = played.now.plus_ms(60 * 60 * 1_000);
+    played.accept(Command::HostStarted);
+    let (task, cause) = (TaskId(1), Interruption::HostRestarted);
+    assert_eq!(played.last.first(), Some(&Event::AttemptInterrupted { task, fence, cause }));
+}

@@ -1,0 +1,71 @@
+//! Golden journals: history that was written once must be readable, and mean the same, for ever.
+//!
+//! Each `journals/*.jsonl` has a `.txt` beside it that says where it must end. When events gain a
+//! field, add a new journal; never edit an old one.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use kapelle_core::{Record, State};
+
+fn journals() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/journals");
+    let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|ext| ext == "jsonl")).collect();
+    found.sort();
+    found
+}
+
+fn read(path: &Path) -> Vec<Record> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let line = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).unwrap_or_else(|e| panic!("{path:?} line {}: {e}", number + 1))
+    };
+    text.lines().enumerate().map(line).collect()
+}
+
+/// Where a history ends, in words that a person can check.
+fn ending(records: &[Record]) -> String {
+    let mut state = State::default();
+    for record in records {
+        state.apply(&record.event);
+    }
+    let mut text = format!("{} records\n", records.len());
+    for mission in state.missions() {
+        let tip = mission.tip.as_ref().map_or("nowhere", |tip| tip.short());
+        let (id, status, spent) = (mission.id, mission.status(), mission.spent);
+        writeln!(text, "{id} {status}, {spent} spent, branch at {tip}").unwrap();
+        for task in state.tasks_of(mission) {
+            let (name, status) = (task.name(), task.status(mission));
+            let (attempts, retries) = (task.attempts, task.retries());
+            writeln!(text, "  {name} {status}, {attempts} attempts, {retries} retries").unwrap();
+        }
+    }
+    writeln!(text, "{} effects due, wake at {:?}", state.due().len(), state.wake_at()).unwrap();
+    text
+}
+
+#[test]
+fn old_journals_end_where_they_ended() {
+    let journals = journals();
+    assert!(journals.len() >= 2, "{journals:?}");
+    for path in journals {
+        let expected = std::fs::read_to_string(path.with_extension("txt")).unwrap_or_default();
+        assert_eq!(ending(&read(&path)), expected, "{path:?}");
+    }
+}
+
+/// Nothing that was recorded may be dropped on the way through our types.
+#[test]
+fn old_journals_are_written_as_they_were_read() {
+    for path in journals() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (record, line) in read(&path).iter().zip(text.lines()) {
+            let before: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(serde_json::to_value(record).unwrap(), before, "{path:?}");
+        }
+    }
+}

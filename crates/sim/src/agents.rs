@@ -1,0 +1,102 @@
+//! Agents: honest, careless, lying, trespassing, asking, failing, and expensive.
+
+use kapelle_core::command::{AttemptOutcome, Spending};
+use kapelle_core::engine::Rules;
+use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::flow::{Expectation, Phase};
+use kapelle_core::report::Question;
+use kapelle_core::{Command, Commit, Fence, TaskId, Usd};
+
+use crate::draw;
+use crate::oracle::ensure;
+use crate::repository::Passed;
+use crate::world::World;
+
+const FAILURE_KINDS: [FailureKind; 13] = [
+    FailureKind::Network,
+    FailureKind::RateLimited,
+    FailureKind::FileLocked,
+    FailureKind::ValidationFailed,
+    FailureKind::AgentError,
+    FailureKind::GitConflict,
+    FailureKind::Timeout,
+    FailureKind::Hang,
+    FailureKind::OutOfMemory,
+    FailureKind::DiskFull,
+    FailureKind::Budget,
+    FailureKind::Auth,
+    FailureKind::DependencyFailed,
+];
+
+impl<R: Rules + Clone> World<R> {
+    /// What an agent that was given time reports in the end.
+    pub(crate) fn work(
+        &mut self,
+        fence: Fence,
+        task: TaskId,
+        phase: Phase,
+        base: &Commit,
+    ) -> Result<Command, String> {
+        ensure(self.repo.knows(base), || format!("{task:?} is to start from unknown {base}"))?;
+        let policy = &self.oracle.facts.mission_of(task)?.policy;
+        let (reserved, frozen) = (policy.budget.attempt_usd_max, !policy.tests.is_empty());
+        let spent = self.spend(reserved);
+        let outcome = if self.strikes(|f| f.agent_failure) {
+            let kind = FAILURE_KINDS[self.rng.usize(0..FAILURE_KINDS.len())];
+            AttemptOutcome::Failed(Failure::new(kind, "something went wrong"))
+        } else if self.strikes(|f| f.agent_question) {
+            self.ask(fence, base)
+        } else {
+            self.change(fence, phase, base, frozen)
+        };
+        Ok(Command::FinishAttempt { fence, outcome, spent })
+    }
+
+    fn spend(&mut self, reserved: Usd) -> Spending {
+        let mut usd = match self.rng.u8(0..3) {
+            0 => Usd::ZERO,
+            1 => Usd::micros(self.rng.u64(0..=reserved.as_micros())),
+            _ => Usd::micros(reserved.as_micros() / 8),
+        };
+        if self.strikes(|f| f.agent_overspend) {
+            usd = reserved + Usd::micros(self.rng.u64(1..3_000_000));
+        }
+        Spending { usd, usage: Vec::new() }
+    }
+
+    fn ask(&mut self, fence: Fence, base: &Commit) -> AttemptOutcome {
+        let resume_id = match self.rng.u8(0..3) {
+            0 => draw::ANSWERED_BEFOREHAND.to_owned(),
+            _ => format!("question-{fence}"),
+        };
+        let question = Question { message: "which?".into(), resume_id, options: Vec::new() };
+        let change = self.rng.bool().then(|| self.repo.commit(&[base], Passed::No));
+        AttemptOutcome::Asked { question, change }
+    }
+
+    fn change(
+        &mut self,
+        fence: Fence,
+        phase: Phase,
+        base: &Commit,
+        frozen: bool,
+    ) -> AttemptOutcome {
+        if self.strikes(|f| f.agent_lie) {
+            self.oracle.note_sin(fence, "changed nothing");
+            return AttemptOutcome::Done { change: None, touched: Vec::new() };
+        }
+        let red = phase.expects() == Expectation::SomeCheckFails;
+        let (own, other) = if red { ("tests/a", "src/a") } else { ("src/a", "tests/a") };
+        let mut touched = vec![own.to_owned()];
+        if self.strikes(|f| f.agent_trespass) {
+            touched.push(other.to_owned());
+            if frozen {
+                self.oracle.note_sin(fence, "touched files of the other side");
+            }
+        }
+        // A careless developer breaks the tests, a careless tester writes none that fail.
+        let careless = self.strikes(|f| f.agent_careless);
+        let change = self.repo.commit(&[base], Passed::from(red == careless));
+        AttemptOutcome::Done { change: Some(change), touched }
+    }
+}

@@ -1,0 +1,118 @@
+//! After the faults: everything works, people attend to everything, and missions must end.
+
+use kapelle_core::engine::Rules;
+use kapelle_core::event::PauseReason;
+use kapelle_core::mission::{Mission, MissionStage, MissionStatus};
+use kapelle_core::{Actor, Command, Role};
+
+use crate::agenda::{Sender, Thing};
+use crate::faults::Faults;
+use crate::oracle::{Verdict, ensure};
+use crate::world::{Mood, Progress, World};
+
+/// Far more than any world of this size needs.
+const CALM_TURNS_MAX: u64 = 4_000;
+const CALM_MS_MAX: u64 = 6 * 60 * 60 * 1_000;
+/// A person who was refused this often gives up.
+const APPROVALS_MAX: u32 = 2;
+/// People look again after this long.
+const ATTENTION_MS: u64 = 1_000;
+
+impl<R: Rules + Clone> World<R> {
+    pub(crate) fn calm_down(&mut self) -> Verdict {
+        self.story.tell(self.now, || "* the faults end".into());
+        self.mood = Mood::Calm;
+        self.faults = Faults::default();
+        self.agenda
+            .retain(|thing| !matches!(thing, Thing::Person | Thing::Stranger | Thing::HostRestart));
+        let seats = [(Role::Developer, 2), (Role::Tester, 1)].into();
+        self.arrive(Sender::Person, 1, Command::ConfigureTeam { seats, workers_max: 3 });
+        for wish in self.wishes.clone() {
+            self.arrive(Sender::Person, 2, wish);
+        }
+        self.converge()?;
+        self.judge_end()
+    }
+
+    fn converge(&mut self) -> Verdict {
+        let (begun_at, begun_turns) = (self.now, self.stats.turns);
+        loop {
+            let progress = self.chore()?;
+            let attended = self.attend();
+            if progress == Progress::Idle {
+                if !attended {
+                    return Ok(());
+                }
+                self.now = self.now.plus_ms(ATTENTION_MS);
+            }
+            let (ms, turns) = (self.now.ms_since(begun_at), self.stats.turns - begun_turns);
+            ensure(ms < CALM_MS_MAX && turns < CALM_TURNS_MAX, || {
+                let of = |m: &Mission| format!("{} is {}", m.id, m.status());
+                let missions: Vec<String> = self.engine.state().missions().map(of).collect();
+                format!("no end after {turns} calm turns and {ms} ms: {}", missions.join(", "))
+            })?;
+        }
+    }
+
+    /// Does for every mission what a diligent person would. True if there was something to do.
+    fn attend(&mut self) -> bool {
+        let missions: Vec<_> = self.engine.state().missions().map(|m| m.id).collect();
+        let mut attended = false;
+        for id in missions {
+            let Some(mission) = self.engine.state().mission(id) else { continue };
+            let (last, approvals) = self.attended.get(&id).copied().unwrap_or_default();
+            let Some(command) = self.duty(mission, approvals) else { continue };
+            attended = true;
+            if last.plus_ms(ATTENTION_MS) > self.now && last.0 > 0 {
+                continue;
+            }
+            let approves = u32::from(matches!(command, Command::ApproveDelivery { .. }));
+            self.attended.insert(id, (self.now, approvals + approves));
+            self.arrive(Sender::Person, 100, command);
+        }
+        attended
+    }
+
+    fn duty(&self, mission: &Mission, approvals: u32) -> Option<Command> {
+        if mission.has_ended() {
+            return None;
+        }
+        let (id, by) = (mission.id, Actor("ada".into()));
+        let cancel = |reason: &str| Command::CancelMission {
+            mission: id,
+            reason: reason.into(),
+            by: by.clone(),
+        };
+        match (&mission.paused, &mission.stage) {
+            (Some(PauseReason::Budget { .. }), _) => Some(cancel("too expensive")),
+            (Some(_), _) => Some(Command::ResumeMission { mission: id, by }),
+            (None, MissionStage::Proposed { .. }) if approvals >= APPROVALS_MAX => {
+                Some(cancel("the target does not take it"))
+            }
+            (None, MissionStage::Proposed { commit }) => {
+                Some(Command::ApproveDelivery { mission: id, commit: commit.clone(), by })
+            }
+            (None, _) => self.answer_to(mission, false),
+        }
+    }
+
+    /// Nothing is left in flight or in waiting, and every mission has come to an end.
+    fn judge_end(&self) -> Verdict {
+        self.compare_with_replay()?;
+        let state = self.engine.state();
+        for mission in state.missions() {
+            let status = mission.status();
+            let ended = matches!(
+                status,
+                MissionStatus::Delivered | MissionStatus::Failed | MissionStatus::Cancelled
+            );
+            ensure(ended, || format!("{} is {status} for ever", mission.id))?;
+        }
+        ensure(state.missions().count() == self.wishes.len(), || {
+            format!("{} wishes became {} missions", self.wishes.len(), state.missions().count())
+        })?;
+        let live = self.oracle.live_fences().count();
+        ensure(live == 0 && self.running.is_empty(), || format!("{live} things never ended"))?;
+        ensure(state.wake_at().is_none(), || "a timer is left of missions that ended".into())
+    }
+}

@@ -1,0 +1,132 @@
+//! The conductor's part: one turn of the engine, the append that may fail, the recovery.
+
+use kapelle_core::engine::{Actions, Rules};
+use kapelle_core::{Command, Engine, State};
+
+use crate::agenda::{Sender, Thing};
+use crate::oracle::{Verdict, ensure};
+use crate::world::World;
+
+/// A turn that writes more than this for every task and input is running in circles.
+const RECORDS_PER_SUBJECT_MAX: usize = 20;
+
+impl<R: Rules + Clone> World<R> {
+    /// Decide, append, act. The append may fail, and then nothing of it has happened.
+    pub(crate) fn turn(&mut self, inputs: Vec<Command>) -> Verdict {
+        self.stats.turns += 1;
+        let before = self.oracle.before(&inputs);
+        let mut tickets = Vec::new();
+        for command in &inputs {
+            self.tickets += 1;
+            tickets.push((self.tickets, command.clone()));
+        }
+        let first = self.tickets + 1 - inputs.len() as u64;
+        let batch = self.engine.handle(tickets, self.now);
+        let records = batch.records.clone();
+        self.story.turn(self.now, &inputs, &records);
+        self.judge_turn(inputs.len(), records.len())?;
+        if self.strikes(|f| f.crash_before) {
+            self.story.tell(self.now, || "* crash: the batch is lost".into());
+            return self.recover();
+        }
+        self.durable.extend(records.iter().cloned());
+        self.oracle.observe(&inputs, &records, self.now, &self.repo)?;
+        if self.strikes(|f| f.crash_after) {
+            self.story.tell(self.now, || "* crash: the batch is durable".into());
+            self.compare_with_replay()?;
+            return self.recover();
+        }
+        let actions = self.engine.committed(batch);
+        let answered: Vec<u64> = actions.replies.iter().map(|(ticket, _)| *ticket).collect();
+        ensure(answered == (first..=self.tickets).collect::<Vec<_>>(), || {
+            format!("{} commands got the answers {answered:?}", inputs.len())
+        })?;
+        self.oracle.judge_replies(&before, &inputs, &actions.replies, &records)?;
+        self.act(actions)?;
+        if self.rng.u8(0..24) == 0 { self.compare_with_replay() } else { Ok(()) }
+    }
+
+    fn judge_turn(&self, inputs: usize, records: usize) -> Verdict {
+        let state = self.engine.state();
+        let wake_at = state.wake_at();
+        ensure(wake_at.is_none_or(|at| at > self.now), || {
+            format!("after a turn at {} the engine wants to wake at {wake_at:?}", self.now.0)
+        })?;
+        let subjects = 4 + inputs + state.tasks().count();
+        ensure(records <= RECORDS_PER_SUBJECT_MAX * subjects, || {
+            format!("one turn wrote {records} records for {subjects} tasks and inputs")
+        })
+    }
+
+    /// Starts and stops what it was told to: exactly the difference to what is due.
+    fn act(&mut self, actions: Actions<u64>) -> Verdict {
+        for fence in actions.stop {
+            let stopped = self.running.remove(&fence);
+            let Some(effect) = stopped else {
+                return Err(format!("{fence} was to be stopped, but it does not run"));
+            };
+            self.alive.remove(&fence);
+            if self.strikes(|f| f.zombie) {
+                self.undead.insert(fence, effect);
+            }
+        }
+        for (fence, effect) in actions.start {
+            let again = self.running.insert(fence, effect.clone());
+            ensure(again.is_none(), || format!("{fence} was started twice"))?;
+            self.begin(fence, &effect);
+        }
+        let due = self.engine.state().due();
+        ensure(due.iter().eq(self.running.iter().map(|(fence, effect)| (*fence, effect))), || {
+            let due: Vec<_> = due.iter().map(|(fence, _)| fence.0).collect();
+            let running: Vec<_> = self.running.keys().map(|fence| fence.0).collect();
+            format!("due are {due:?}, but {running:?} run")
+        })?;
+        let mut live: Vec<_> = self.oracle.live_fences().collect();
+        live.sort();
+        ensure(live.iter().eq(self.running.keys()), || {
+            format!("the journal has {live:?} in flight, but others run")
+        })
+    }
+
+    /// The conductor is gone, and with it whatever ran. It starts again from the journal.
+    fn recover(&mut self) -> Verdict {
+        self.stats.crashes += 1;
+        self.running.clear();
+        self.lose_host();
+        let down_ms = if self.rng.bool() { 10 } else { self.rng.u64(10..40_000) };
+        self.now = self.now.plus_ms(down_ms);
+        self.engine = Engine::with_rules(self.rules.clone(), self.durable.iter().cloned());
+        self.greeting = true;
+        ensure(self.engine.head().0 == self.oracle.events(), || {
+            "the recovered engine does not stand at the end of the journal".into()
+        })?;
+        self.compare_with_replay()
+    }
+
+    /// The host's processes are gone; a message that was on its way may arrive after all.
+    pub(crate) fn lose_host(&mut self) {
+        self.life += 1;
+        self.undead.clear();
+        self.alive.clear();
+        let (rng, ghost) = (&mut self.rng, self.faults.ghost);
+        self.agenda.retain(|thing| match thing {
+            Thing::Perform { .. } => false,
+            Thing::Arrive { from: Sender::Host, .. } => crate::faults::strikes(rng, ghost),
+            _ => true,
+        });
+    }
+
+    /// Replay of the journal equals the live state, and the fold one by one equals both.
+    pub(crate) fn compare_with_replay(&self) -> Verdict {
+        let mut replayed = State::default();
+        for record in &self.durable {
+            replayed.apply(&record.event);
+        }
+        let live = self.engine.state();
+        ensure(replayed == *live, || "the replayed journal differs from the live state".into())?;
+        ensure(replayed.due() == live.due(), || {
+            "replay and live state differ in what is due".into()
+        })?;
+        ensure(replayed == *self.oracle.shadow(), || "two replays of a journal differ".into())
+    }
+}

@@ -1,0 +1,116 @@
+//! Which faults a world has, and how often each strikes.
+//!
+//! Every seed enables its own random subset: a world with every fault at once never gets far
+//! enough to show the subtle ones.
+
+use fastrand::Rng;
+
+/// Chances in a thousand.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults {
+    /// The conductor dies before a batch is durable.
+    pub crash_before: u32,
+    /// The conductor dies after a batch is durable and before it acts on it.
+    pub crash_after: u32,
+    /// A host starts anew while the conductor lives on.
+    pub host_restart: u32,
+    /// A message of an earlier life arrives after all.
+    pub ghost: u32,
+    /// Something that was stopped is performed nevertheless.
+    pub zombie: u32,
+    pub lose: u32,
+    pub duplicate: u32,
+    pub late: u32,
+    pub heartbeat_loss: u32,
+    /// A host sends something about a fence that it knows nothing of.
+    pub confused: u32,
+    pub clock_jump: u32,
+    pub agent_hang: u32,
+    pub agent_slow: u32,
+    pub agent_lie: u32,
+    pub agent_trespass: u32,
+    pub agent_failure: u32,
+    pub agent_question: u32,
+    pub agent_overspend: u32,
+    /// A change that does not pass its checks.
+    pub agent_careless: u32,
+    pub checks_flaky: u32,
+    /// A host reports fewer checks than there are.
+    pub checks_truncated: u32,
+    pub conflict: u32,
+    /// Two changes that pass alone and fail together.
+    pub clash: u32,
+    pub foreign_push: u32,
+    pub foreign_rewind: u32,
+    pub chore_failure: u32,
+    pub chore_storm: u32,
+    pub target_push: u32,
+    pub person_pause: u32,
+    pub person_cancel: u32,
+    pub person_wrong: u32,
+    pub person_absent: u32,
+    pub person_resize: u32,
+    pub person_repeat: u32,
+}
+
+impl Faults {
+    pub(crate) fn draw(rng: &mut Rng) -> Faults {
+        let mut faults = Faults::default();
+        // Some worlds are kind: what breaks there is broken indeed.
+        if rng.u32(0..12) == 0 {
+            return faults;
+        }
+        let density = rng.u32(1..=5);
+        for (rate, max) in faults.rates() {
+            if rng.u32(0..8) < density {
+                *rate = rng.u32(1..=max);
+            }
+        }
+        faults
+    }
+
+    /// Every rate with its sensible maximum.
+    fn rates(&mut self) -> [(&mut u32, u32); 34] {
+        [
+            (&mut self.crash_before, 40),
+            (&mut self.crash_after, 40),
+            (&mut self.host_restart, 200),
+            (&mut self.ghost, 500),
+            (&mut self.zombie, 500),
+            (&mut self.lose, 150),
+            (&mut self.duplicate, 200),
+            (&mut self.late, 150),
+            (&mut self.heartbeat_loss, 700),
+            (&mut self.confused, 100),
+            (&mut self.clock_jump, 30),
+            (&mut self.agent_hang, 150),
+            (&mut self.agent_slow, 300),
+            (&mut self.agent_lie, 150),
+            (&mut self.agent_trespass, 200),
+            (&mut self.agent_failure, 250),
+            (&mut self.agent_question, 250),
+            (&mut self.agent_overspend, 100),
+            (&mut self.agent_careless, 300),
+            (&mut self.checks_flaky, 150),
+            (&mut self.checks_truncated, 200),
+            (&mut self.conflict, 300),
+            (&mut self.clash, 200),
+            (&mut self.foreign_push, 600),
+            (&mut self.foreign_rewind, 150),
+            (&mut self.chore_failure, 150),
+            (&mut self.chore_storm, 100),
+            (&mut self.target_push, 200),
+            (&mut self.person_pause, 300),
+            (&mut self.person_cancel, 60),
+            (&mut self.person_wrong, 500),
+            (&mut self.person_absent, 600),
+            (&mut self.person_resize, 150),
+            (&mut self.person_repeat, 300),
+        ]
+    }
+}
+
+/// Whether a fault with this rate strikes now.
+pub(crate) fn strikes(rng: &mut Rng, rate: u32) -> bool {
+    rate > 0 && rng.u32(0..1_000) < rate
+}

@@ -1,0 +1,227 @@
+//! Hosts: how effects are carried out, badly.
+
+use kapelle_core::command::{
+    AdvanceOutcome, AttemptOutcome, CandidateOutcome, CheckResult, DeliveryOutcome, Spending,
+};
+use kapelle_core::engine::Rules;
+use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::policy::Policy;
+use kapelle_core::{Command, Commit, Effect, Fence, MissionId};
+
+use crate::agenda::{Sender, Thing};
+use crate::oracle::{Verdict, ensure};
+use crate::repository::Passed;
+use crate::world::World;
+
+/// Well within the shortest lease.
+const HEARTBEAT_MS: u64 = 1_000;
+
+impl<R: Rules + Clone> World<R> {
+    /// The conductor starts an effect on the host.
+    pub(crate) fn begin(&mut self, fence: Fence, effect: &Effect) {
+        let mut wait_ms = match effect {
+            Effect::RunAttempt { .. } => self.rng.u64(300..6_000),
+            _ => self.rng.u64(1..400),
+        };
+        if let Effect::RunAttempt { .. } = effect {
+            self.alive.insert(fence);
+            if !std::mem::replace(&mut self.beating, true) {
+                self.agenda.add(self.now.plus_ms(HEARTBEAT_MS), Thing::Beat);
+            }
+            if self.strikes(|f| f.agent_hang) {
+                return;
+            }
+            if self.strikes(|f| f.agent_slow) {
+                wait_ms *= 8;
+            }
+        }
+        let (at, life) = (self.now.plus_ms(wait_ms), self.life);
+        self.agenda.add(at, Thing::Perform { fence, life });
+    }
+
+    pub(crate) fn beat(&mut self) -> Option<Command> {
+        self.beating = !self.alive.is_empty();
+        if self.beating {
+            self.agenda.add(self.now.plus_ms(HEARTBEAT_MS), Thing::Beat);
+        }
+        if !self.beating || self.strikes(|f| f.heartbeat_loss) {
+            return None;
+        }
+        Some(Command::Heartbeat { fences: self.alive.iter().copied().collect() })
+    }
+
+    pub(crate) fn perform(&mut self, fence: Fence, life: u32) -> Verdict {
+        if life != self.life {
+            return Ok(());
+        }
+        let running = self.running.get(&fence).cloned();
+        let Some(effect) = running.or_else(|| self.undead.remove(&fence)) else { return Ok(()) };
+        self.alive.remove(&fence);
+        let message = match &effect {
+            Effect::RunAttempt { task, phase, base, .. } => {
+                self.work(fence, *task, *phase, base)?
+            }
+            _ if self.chore_fails() => {
+                let failure = Failure::new(FailureKind::DiskFull, "no space left on device");
+                Command::FailChore { fence, failure }
+            }
+            Effect::PrepareBranch { branch, base, .. } => {
+                if self.repo.branch(branch).is_none() {
+                    self.repo.set_branch(branch, base);
+                }
+                let tip = self.repo.branch(branch).cloned().unwrap_or_else(|| base.clone());
+                Command::FinishBranch { fence, tip }
+            }
+            Effect::RunChecks { commit, policy, .. } => {
+                Command::FinishChecks { fence, results: self.check(commit, policy) }
+            }
+            Effect::BuildCandidate { onto, change, .. } => {
+                Command::FinishCandidate { fence, outcome: self.build(onto, change) }
+            }
+            Effect::AdvanceBranch { task, branch, from, to } => {
+                let mission = self.oracle.facts.task(*task)?.mission;
+                let outcome = self.advance(mission, branch, from, to)?;
+                Command::FinishAdvance { fence, outcome }
+            }
+            Effect::Deliver { mission, target, commit } => {
+                Command::FinishDelivery { fence, outcome: self.deliver(*mission, target, commit)? }
+            }
+        };
+        self.send(message);
+        Ok(())
+    }
+
+    fn chore_fails(&mut self) -> bool {
+        if self.strikes(|f| f.chore_storm) {
+            self.storm_until = self.now.plus_ms(self.rng.u64(1_000..30_000));
+        }
+        self.strikes(|f| f.chore_failure) || (!self.is_calm() && self.now < self.storm_until)
+    }
+
+    /// A host's message on its way to the conductor.
+    fn send(&mut self, command: Command) {
+        let mut delay_ms = self.rng.u64(0..60);
+        if self.strikes(|f| f.lose) {
+            if matches!(command, Command::FinishAttempt { .. }) {
+                return;
+            }
+            // Chores have no lease, so their hosts repeat what was not acknowledged.
+            delay_ms += self.rng.u64(5_000..60_000);
+        }
+        if self.strikes(|f| f.late) {
+            delay_ms += self.rng.u64(1_000..90_000);
+        }
+        if self.strikes(|f| f.duplicate) {
+            let again_ms = delay_ms + self.rng.u64(0..30_000);
+            self.arrive(Sender::Host, again_ms, command.clone());
+        }
+        self.arrive(Sender::Host, delay_ms, command);
+        if self.strikes(|f| f.confused) {
+            let confused = self.confuse();
+            self.arrive(Sender::Host, delay_ms, confused);
+        }
+    }
+
+    /// A message of any kind about any fence: past, present or never given.
+    fn confuse(&mut self) -> Command {
+        let newest = self.running.keys().last().map_or(1, |fence| fence.0);
+        let fence = Fence(self.rng.u64(0..newest + 3));
+        let failure = Failure::new(FailureKind::AgentError, "confused");
+        let actual = self.repo.commit(&[], Passed::No);
+        match self.rng.u8(0..6) {
+            0 => Command::FailChore { fence, failure },
+            1 => Command::FinishChecks { fence, results: Vec::new() },
+            2 => {
+                let outcome = CandidateOutcome::Conflict { paths: Vec::new() };
+                Command::FinishCandidate { fence, outcome }
+            }
+            3 => Command::FinishAdvance { fence, outcome: AdvanceOutcome::Moved { actual } },
+            4 => {
+                let outcome = DeliveryOutcome::Refused { reason: "confused".into() };
+                Command::FinishDelivery { fence, outcome }
+            }
+            _ => {
+                let (outcome, spent) = (AttemptOutcome::Failed(failure), Spending::default());
+                Command::FinishAttempt { fence, outcome, spent }
+            }
+        }
+    }
+
+    fn check(&mut self, commit: &Commit, policy: &Policy) -> Vec<CheckResult> {
+        let flaky = self.strikes(|f| f.checks_flaky);
+        let passes = self.repo.passes(commit) != flaky;
+        let culprit = self.rng.usize(0..policy.checks.len().max(1));
+        let result = |(index, name): (usize, &String)| CheckResult {
+            name: name.clone(),
+            passed: passes || index != culprit,
+            output: String::new(),
+            duration_ms: 1,
+        };
+        let names = policy.checks.iter().map(|check| &check.name).enumerate();
+        let mut results: Vec<CheckResult> = names.map(result).collect();
+        if self.strikes(|f| f.checks_truncated) {
+            results.pop();
+        } else {
+            self.repo.note_run(commit, Passed::from(passes));
+        }
+        results
+    }
+
+    fn build(&mut self, onto: &Commit, change: &Commit) -> CandidateOutcome {
+        if self.repo.is_ancestor(change, onto) {
+            return CandidateOutcome::Built(onto.clone());
+        }
+        if self.repo.is_ancestor(onto, change) {
+            return CandidateOutcome::Built(change.clone());
+        }
+        if self.strikes(|f| f.conflict) {
+            return CandidateOutcome::Conflict { paths: vec!["src/a".into()] };
+        }
+        let both = self.repo.passes(onto) && self.repo.passes(change);
+        let passes = both && !self.strikes(|f| f.clash);
+        CandidateOutcome::Built(self.repo.commit(&[onto, change], Passed::from(passes)))
+    }
+
+    /// Compare and swap, and only forward.
+    fn advance(
+        &mut self,
+        mission: MissionId,
+        branch: &str,
+        from: &Commit,
+        to: &Commit,
+    ) -> Result<AdvanceOutcome, String> {
+        let Some(actual) = self.repo.branch(branch).cloned() else {
+            return Err(format!("{branch} is to be advanced, but it was never made"));
+        };
+        if actual == *to || actual == *from {
+            self.oracle.judge_advance(mission, to)?;
+            ensure(self.repo.is_ancestor(from, to), || {
+                format!("{branch} would not go forward from {} to {}", from.short(), to.short())
+            })?;
+            self.repo.set_branch(branch, to);
+            self.repo.note_reached(branch, to);
+            return Ok(AdvanceOutcome::Advanced);
+        }
+        Ok(AdvanceOutcome::Moved { actual })
+    }
+
+    fn deliver(
+        &mut self,
+        mission: MissionId,
+        target: &str,
+        commit: &Commit,
+    ) -> Result<DeliveryOutcome, String> {
+        self.oracle.judge_delivery(mission, commit)?;
+        let Some(tip) = self.repo.branch(target).cloned() else {
+            return Err(format!("the target {target} is gone"));
+        };
+        if self.repo.is_ancestor(&tip, commit) {
+            self.repo.set_branch(target, commit);
+        }
+        let arrived = self.repo.branch(target).is_some_and(|at| self.repo.is_ancestor(commit, at));
+        Ok(match arrived {
+            true => DeliveryOutcome::Delivered,
+            false => DeliveryOutcome::Refused { reason: "the target has moved on".into() },
+        })
+    }
+}

@@ -1,0 +1,257 @@
+//! Planted bugs: rules that are wrong in one way each, to prove that the simulator would see it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CheckResult};
+use kapelle_core::engine::Rules;
+use kapelle_core::event::{Chore, Interruption, Restart};
+use kapelle_core::mission::MissionStage;
+use kapelle_core::state::Live;
+use kapelle_core::{Command, Event, Fence, Refusal, State, TaskId, Timestamp};
+
+type Decision = Result<Vec<Event>, Refusal>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// A straggler's result counts for the attempt that replaced it.
+    NoFence,
+    /// A straggler's check results count for what is being checked now.
+    OldVerdict,
+    /// A candidate passes whatever its checks say.
+    BlindQueue,
+    /// A red phase is accepted although nothing fails.
+    RedAnything,
+    /// A report without all checks is judged as if it were complete.
+    HalfChecked,
+    /// "Done" is believed, whichever files were touched.
+    Trespass,
+    /// "Done" is believed without a change.
+    Gullible,
+    /// An approval of some commit approves the proposed one.
+    ApproveAny,
+    /// A heartbeat renews nothing.
+    DeafToHeartbeats,
+    /// A lease never expires.
+    EternalLease,
+    /// A failed task is tried again for ever.
+    NeverGivesUp,
+    /// What an attempt spent is not recorded.
+    FreeWork,
+    /// Spending more than was reserved has no consequence.
+    Generous,
+    /// A pause does not stop what is in flight.
+    HalfPaused,
+    /// Attempts survive the restart of their host.
+    Immortal,
+    /// A branch that somebody moved counts as advanced.
+    MovedIsMerged,
+    /// The order of a plan is forgotten.
+    Unordered,
+    /// Time passes, and nothing follows from it.
+    Timeless,
+}
+
+impl Mutant {
+    pub const ALL: [Mutant; 18] = [
+        Mutant::NoFence,
+        Mutant::OldVerdict,
+        Mutant::BlindQueue,
+        Mutant::RedAnything,
+        Mutant::HalfChecked,
+        Mutant::Trespass,
+        Mutant::Gullible,
+        Mutant::ApproveAny,
+        Mutant::DeafToHeartbeats,
+        Mutant::EternalLease,
+        Mutant::NeverGivesUp,
+        Mutant::FreeWork,
+        Mutant::Generous,
+        Mutant::HalfPaused,
+        Mutant::Immortal,
+        Mutant::MovedIsMerged,
+        Mutant::Unordered,
+        Mutant::Timeless,
+    ];
+}
+
+/// The sound rules with one bug planted.
+#[derive(Debug, Clone)]
+pub struct Planted {
+    mutant: Mutant,
+    /// What fences stood for while they were live; the engine forgets it, as it should.
+    seen: RefCell<BTreeMap<Fence, TaskId>>,
+}
+
+impl Planted {
+    #[must_use]
+    pub fn new(mutant: Mutant) -> Planted {
+        Planted { mutant, seen: RefCell::default() }
+    }
+
+    fn remember(&self, state: &State) {
+        let live = state.due().iter().filter_map(|(fence, _)| match state.live(fence)? {
+            Live::Attempt(lease) => Some((fence, lease.task)),
+            Live::Chore { chore: Chore::Gate(task) | Chore::CandidateChecks(task), .. } => {
+                Some((fence, *task))
+            }
+            Live::Chore { .. } => None,
+        });
+        self.seen.borrow_mut().extend(live);
+    }
+
+    /// The fence that is live for the task that `stale` once stood for.
+    fn current(&self, state: &State, stale: Fence) -> Option<Fence> {
+        let task = *self.seen.borrow().get(&stale)?;
+        let of_task = |fence: &Fence| match state.live(*fence) {
+            Some(Live::Attempt(lease)) => lease.task == task,
+            Some(Live::Chore { chore: Chore::Gate(of) | Chore::CandidateChecks(of), .. }) => {
+                *of == task
+            }
+            _ => false,
+        };
+        state.due().iter().map(|(fence, _)| fence).find(of_task)
+    }
+
+    /// The command as the bug misreads it.
+    fn misread(&self, state: &State, command: &Command) -> Command {
+        let mut command = command.clone();
+        match (self.mutant, &mut command) {
+            (Mutant::NoFence, Command::FinishAttempt { fence, .. })
+            | (Mutant::OldVerdict, Command::FinishChecks { fence, .. }) => {
+                *fence = self.current(state, *fence).unwrap_or(*fence);
+            }
+            (Mutant::BlindQueue, Command::FinishChecks { fence, results }) => {
+                let chore = state.live(*fence);
+                if matches!(chore, Some(Live::Chore { chore: Chore::CandidateChecks(_), .. })) {
+                    results.iter_mut().for_each(|result| result.passed = true);
+                }
+            }
+            (Mutant::RedAnything, Command::FinishChecks { fence, results }) => {
+                let chore = state.live(*fence);
+                if matches!(chore, Some(Live::Chore { chore: Chore::Gate(_), .. }))
+                    && fits_red(state, *fence)
+                {
+                    results.iter_mut().for_each(|result| result.passed = false);
+                }
+            }
+            (Mutant::HalfChecked, Command::FinishChecks { fence, results }) => {
+                complete(state, *fence, results);
+            }
+            (
+                Mutant::Trespass,
+                Command::FinishAttempt { outcome: AttemptOutcome::Done { touched, .. }, .. },
+            ) => touched.clear(),
+            (
+                Mutant::Gullible,
+                Command::FinishAttempt {
+                    fence, outcome: AttemptOutcome::Done { change, .. }, ..
+                },
+            ) => {
+                *change = change.take().or_else(|| Some(state.lease(*fence)?.base.clone()));
+            }
+            (Mutant::ApproveAny, Command::ApproveDelivery { mission, commit, .. }) => {
+                let stage = state.mission(*mission).map(|m| &m.stage);
+                if let Some(MissionStage::Proposed { commit: proposed }) = stage {
+                    commit.clone_from(proposed);
+                }
+            }
+            (Mutant::Unordered, Command::OpenMission { plan, .. }) => {
+                plan.tasks.iter_mut().for_each(|task| task.dependencies.clear());
+            }
+            (Mutant::DeafToHeartbeats, Command::Heartbeat { fences }) => fences.clear(),
+            (Mutant::MovedIsMerged, Command::FinishAdvance { outcome, .. }) => {
+                *outcome = AdvanceOutcome::Advanced;
+            }
+            _ => {}
+        }
+        command
+    }
+
+    /// The decision as the bug falsifies it.
+    fn falsify(&self, mut events: Vec<Event>, given: &Command, now: Timestamp) -> Vec<Event> {
+        match self.mutant {
+            // The verdict is wrong, the results are on record as they were.
+            Mutant::BlindQueue | Mutant::RedAnything | Mutant::HalfChecked => {
+                for event in &mut events {
+                    if let (
+                        Event::ChecksFinished { results, .. },
+                        Command::FinishChecks { results: told, .. },
+                    ) = (event, given)
+                    {
+                        results.clone_from(told);
+                    }
+                }
+            }
+            Mutant::EternalLease => {
+                for event in &mut events {
+                    if let Event::AttemptInterrupted {
+                        fence,
+                        cause: Interruption::LeaseExpired,
+                        ..
+                    } = event
+                    {
+                        let expires_at = now.plus_ms(10_000);
+                        *event = Event::LeaseRenewed { fence: *fence, expires_at };
+                    }
+                }
+            }
+            Mutant::NeverGivesUp => {
+                for event in &mut events {
+                    if let Event::TaskDeadLettered { task } = event {
+                        let (task, at) = (*task, now.plus_ms(1_000));
+                        *event = Event::RetryScheduled { task, at, from: Restart::Phase };
+                    }
+                }
+                events.retain(|event| !matches!(event, Event::TaskBlocked { .. }));
+            }
+            Mutant::FreeWork => events.retain(|event| !matches!(event, Event::CostCharged { .. })),
+            Mutant::Generous if matches!(given, Command::FinishAttempt { .. }) => {
+                events.retain(|event| {
+                    !matches!(
+                        event,
+                        Event::MissionPaused { .. }
+                            | Event::ChoreWithdrawn { .. }
+                            | Event::AttemptInterrupted { .. }
+                    )
+                });
+            }
+            Mutant::HalfPaused if matches!(given, Command::PauseMission { .. }) => {
+                events.retain(|event| matches!(event, Event::MissionPaused { .. }));
+            }
+            Mutant::Immortal if *given == Command::HostStarted => events.clear(),
+            Mutant::Timeless if *given == Command::Tick => events.clear(),
+            _ => {}
+        }
+        events
+    }
+}
+
+fn fits_red(state: &State, fence: Fence) -> bool {
+    let Some(Live::Chore { mission, chore: Chore::Gate(task) }) = state.live(fence) else {
+        return false;
+    };
+    let phase = state.mission(*mission).and_then(|m| state.task(*task)?.phase(&m.policy));
+    phase == Some(kapelle_core::flow::Phase::Red)
+}
+
+/// Adds the checks that a report leaves out, as passed.
+fn complete(state: &State, fence: Fence, results: &mut Vec<CheckResult>) {
+    let Some(Live::Chore { mission, .. }) = state.live(fence) else { return };
+    let Some(mission) = state.mission(*mission) else { return };
+    for check in &mission.policy.checks {
+        if results.iter().all(|result| result.name != check.name) {
+            let name = check.name.clone();
+            results.push(CheckResult { name, passed: true, output: String::new(), duration_ms: 0 });
+        }
+    }
+}
+
+impl Rules for Planted {
+    fn decide(&self, state: &State, command: &Command, now: Timestamp) -> Decision {
+        self.remember(state);
+        let misread = self.misread(state, command);
+        let events = state.decide(&misread, now)?;
+        Ok(self.falsify(events, command, now))
+    }
+}

@@ -1,0 +1,254 @@
+//! The oracle: judges from the outside whether what happens may happen.
+//!
+//! It reads the journal and the world, never the engine's own books, so a bug in those shows up as
+//! a disagreement. A verdict that is broken is one sentence for a person.
+
+use kapelle_core::engine::Accepted;
+use kapelle_core::status::Status;
+use kapelle_core::task::Stage;
+use kapelle_core::{Command, Commit, Event, Fence, MissionId, Record, Refusal, State, Timestamp};
+
+use crate::repository::Repository;
+
+mod facts;
+mod leases;
+mod money;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use facts::Facts;
+use leases::Leases;
+use money::Purse;
+use work::Work;
+
+/// The broken invariant, if one is.
+pub(crate) type Verdict = Result<(), String>;
+
+pub(crate) type Reply = Result<Accepted, Refusal>;
+
+/// An invariant that must hold, or the sentence that says it does not.
+pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    /// A second fold of the journal, one event at a time.
+    shadow: State,
+    statuses: Vec<Status>,
+    pub facts: Facts,
+    leases: Leases,
+    purse: Purse,
+    work: Work,
+    events: u64,
+}
+
+/// What was true before a batch, to judge its replies by.
+#[derive(Debug)]
+pub(crate) struct Before {
+    stale: Vec<bool>,
+    attempts: Vec<Fence>,
+    next_event: u64,
+}
+
+impl Oracle {
+    pub(crate) fn before(&self, inputs: &[Command]) -> Before {
+        let dead = |command: &Command| fence_of(command).is_some_and(|f| !self.leases.is_live(f));
+        Before {
+            stale: inputs.iter().map(dead).collect(),
+            attempts: self.leases.attempts().collect(),
+            next_event: self.events + 1,
+        }
+    }
+
+    /// Everything that one durable batch says.
+    pub(crate) fn observe(
+        &mut self,
+        inputs: &[Command],
+        records: &[Record],
+        now: Timestamp,
+        repo: &Repository,
+    ) -> Verdict {
+        let running: Vec<Fence> = self.leases.attempts().collect();
+        for record in records {
+            self.events += 1;
+            ensure(record.seq.0 == self.events, || {
+                format!("record {} stands in place {}", record.seq, self.events)
+            })?;
+            ensure(record.at == now, || format!("record {} has another time", record.seq))?;
+            self.facts.observe(&record.event);
+            self.purse.observe(&record.event, &self.facts)?;
+            self.leases.observe(record, &self.facts)?;
+            self.work.observe(&record.event, &self.facts, repo)?;
+            self.fold(&record.event)?;
+        }
+        if let [Command::HostStarted] = inputs {
+            let failed = records.iter().find(|record| match &record.event {
+                Event::AttemptFailed { fence, .. } => running.contains(fence),
+                _ => false,
+            });
+            ensure(failed.is_none(), || format!("an outage counts as a failure: {failed:?}"))?;
+        }
+        self.leases.close(now)?;
+        self.leases.hear(inputs, now);
+        self.purse.close(&self.facts)?;
+        self.judge_diligence()?;
+        let idle = |mission| self.leases.of_mission(mission).next().is_none();
+        let restless = self.facts.withdrawn().find(|mission| !idle(*mission));
+        restless.map_or(Ok(()), |mission| {
+            Err(format!("{mission} is paused or has ended, but something is in flight for it"))
+        })
+    }
+
+    /// Folds one event and looks at what it did to every task.
+    fn fold(&mut self, event: &Event) -> Verdict {
+        self.shadow.apply(event);
+        let mut statuses = Vec::with_capacity(self.statuses.len());
+        for task in self.shadow.tasks() {
+            let Some(mission) = self.shadow.mission(task.mission) else {
+                return Err(format!("task {} belongs to no mission", task.name()));
+            };
+            statuses.push(task.status(mission));
+        }
+        for (index, (was, is)) in self.statuses.iter().zip(&statuses).enumerate() {
+            ensure(was == is || was.may_become(*is), || {
+                format!("task number {} went from {was} to {is}, by {event:?}", index + 1)
+            })?;
+        }
+        self.statuses = statuses;
+        Ok(())
+    }
+
+    /// Nothing that could start is left waiting.
+    fn judge_diligence(&self) -> Verdict {
+        for task in self.shadow.tasks().filter(|task| task.stage == Stage::Ready) {
+            let mission = self.facts.mission(task.mission)?;
+            let stopped = mission.paused || mission.ended;
+            let role = task.phase(&mission.policy).map(|phase| phase.role());
+            let seated = role.is_some_and(|role| self.leases.has_seat(role));
+            let budget = mission.policy.budget;
+            let paid = self.purse.affords(task.mission, budget);
+            ensure(stopped || !seated || !paid, || {
+                format!("task {} of {} waits although a seat is free", task.name(), task.mission)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What the answers of a batch must say. `records` are those of the same batch.
+    pub(crate) fn judge_replies(
+        &self,
+        before: &Before,
+        inputs: &[Command],
+        replies: &[(u64, Reply)],
+        records: &[Record],
+    ) -> Verdict {
+        let mut used = Vec::new();
+        for ((command, stale), (_, reply)) in inputs.iter().zip(&before.stale).zip(replies) {
+            let Ok(accepted) = reply else { continue };
+            ensure(
+                accepted.seq.0 + 1 >= before.next_event && accepted.seq.0 <= self.events,
+                || format!("a reply speaks of record {}, outside of its batch", accepted.seq),
+            )?;
+            if let Some(fence) = fence_of(command) {
+                ensure(!stale, || format!("stale fence {fence} was accepted: {command:?}"))?;
+                ensure(!used.contains(&fence), || format!("fence {fence} gave two results"))?;
+                used.push(fence);
+            }
+            self.judge_acceptance(command, before, records)?;
+        }
+        Ok(())
+    }
+
+    fn judge_acceptance(&self, command: &Command, before: &Before, records: &[Record]) -> Verdict {
+        let recorded = |wanted: &dyn Fn(&Event) -> bool| records.iter().any(|r| wanted(&r.event));
+        match command {
+            Command::FinishAttempt { fence, spent, .. } if spent.usd > kapelle_core::Usd::ZERO => {
+                let charged = recorded(&|event| {
+                    matches!(event, Event::CostCharged { fence: f, usd, .. }
+                        if f == fence && *usd == spent.usd)
+                });
+                ensure(charged, || format!("attempt {fence} spent {} for free", spent.usd))
+            }
+            Command::ApproveDelivery { mission, commit, .. } => {
+                let approved = recorded(&|event| {
+                    matches!(event, Event::DeliveryApproved { mission: m, commit: c, .. }
+                        if m == mission && c == commit)
+                });
+                ensure(approved, || format!("the approval of {commit} became another one"))
+            }
+            Command::OpenMission { plan, policy, .. } => {
+                let planned = recorded(
+                    &|event| matches!(event, Event::PlanAccepted { tasks, .. } if *tasks == plan.tasks),
+                );
+                let ruled = recorded(
+                    &|event| matches!(event, Event::MissionOpened { policy: p, .. } if p == policy),
+                );
+                ensure(planned && ruled, || "a mission is not the one that was asked for".into())
+            }
+            Command::HostStarted => {
+                let survivor = before.attempts.iter().find(|fence| self.leases.is_live(**fence));
+                ensure(survivor.is_none(), || {
+                    format!("attempt {survivor:?} outlived the restart of its host")
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The fold of the journal, to compare the engine's state with.
+    pub(crate) fn shadow(&self) -> &State {
+        &self.shadow
+    }
+
+    pub(crate) fn live_fences(&self) -> impl Iterator<Item = Fence> {
+        self.leases.fences()
+    }
+
+    /// An agent did what it must not get away with.
+    pub(crate) fn note_sin(&mut self, fence: Fence, sin: &'static str) {
+        self.work.note_sin(fence, sin);
+    }
+
+    /// Whether our branch may move to this commit.
+    pub(crate) fn judge_advance(&self, mission: MissionId, to: &Commit) -> Verdict {
+        let checked = self.work.is_proved(to) || !self.facts.has_checks(mission);
+        ensure(checked, || format!("unchecked commit {} reaches the branch", to.short()))
+    }
+
+    /// Whether the target may move to this commit.
+    pub(crate) fn judge_delivery(&self, mission: MissionId, commit: &Commit) -> Verdict {
+        ensure(self.facts.is_approved(mission, commit), || {
+            format!("the target moves to {}, which nobody approved", commit.short())
+        })
+    }
+
+    pub(crate) fn events(&self) -> u64 {
+        self.events
+    }
+}
+
+/// The fence that a host's message carries.
+pub(crate) fn fence_of(command: &Command) -> Option<Fence> {
+    match command {
+        Command::FinishAttempt { fence, .. }
+        | Command::FinishBranch { fence, .. }
+        | Command::FinishChecks { fence, .. }
+        | Command::FinishCandidate { fence, .. }
+        | Command::FinishAdvance { fence, .. }
+        | Command::FinishDelivery { fence, .. }
+        | Command::FailChore { fence, .. } => Some(*fence),
+        Command::OpenMission { .. }
+        | Command::PauseMission { .. }
+        | Command::ResumeMission { .. }
+        | Command::CancelMission { .. }
+        | Command::AnswerCheckpoint { .. }
+        | Command::ApproveDelivery { .. }
+        | Command::ConfigureTeam { .. }
+        | Command::HostStarted
+        | Command::Heartbeat { .. }
+        | Command::Tick => None,
+    }
+}

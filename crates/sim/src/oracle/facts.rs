@@ -1,0 +1,110 @@
+//! What the journal says plainly about missions and tasks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kapelle_core::policy::Policy;
+use kapelle_core::{Commit, Event, MissionId, TaskId};
+
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    missions: BTreeMap<MissionId, MissionFacts>,
+    tasks: BTreeMap<TaskId, TaskFacts>,
+}
+
+#[derive(Debug)]
+pub(crate) struct MissionFacts {
+    pub policy: Policy,
+    pub branch: String,
+    pub paused: bool,
+    pub ended: bool,
+    pub proposed: Option<Commit>,
+    approved: BTreeSet<Commit>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TaskFacts {
+    pub mission: MissionId,
+    pub needs: Vec<TaskId>,
+    pub merged: bool,
+}
+
+impl Facts {
+    pub(crate) fn observe(&mut self, event: &Event) {
+        match event {
+            Event::MissionOpened { mission, policy, branch, .. } => {
+                let facts = MissionFacts {
+                    policy: (**policy).clone(),
+                    branch: branch.clone(),
+                    paused: false,
+                    ended: false,
+                    proposed: None,
+                    approved: BTreeSet::new(),
+                };
+                self.missions.insert(*mission, facts);
+            }
+            Event::PlanAccepted { mission, first_task, tasks } => {
+                let numbered = || tasks.iter().zip(first_task.0..);
+                let ids: BTreeMap<&str, TaskId> =
+                    numbered().map(|(task, n)| (task.id.as_str(), TaskId(n))).collect();
+                for (task, number) in numbered() {
+                    let needs = task.dependencies.iter();
+                    let needs = needs.filter_map(|name| ids.get(name.as_str()).copied()).collect();
+                    let facts = TaskFacts { mission: *mission, needs, merged: false };
+                    self.tasks.insert(TaskId(number), facts);
+                }
+            }
+            Event::MissionPaused { mission, .. } => self.with(*mission, |m| m.paused = true),
+            Event::MissionResumed { mission, .. } => self.with(*mission, |m| m.paused = false),
+            Event::MissionCancelled { mission, .. } | Event::MissionDelivered { mission, .. } => {
+                self.with(*mission, |m| m.ended = true);
+            }
+            Event::DeliveryProposed { mission, commit } => {
+                self.with(*mission, |m| m.proposed = Some(commit.clone()));
+            }
+            Event::DeliveryApproved { mission, commit, .. } => self.with(*mission, |m| {
+                m.approved.insert(commit.clone());
+            }),
+            Event::TaskMerged { task, .. } => {
+                if let Some(facts) = self.tasks.get_mut(task) {
+                    facts.merged = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn with(&mut self, mission: MissionId, change: impl FnOnce(&mut MissionFacts)) {
+        if let Some(facts) = self.missions.get_mut(&mission) {
+            change(facts);
+        }
+    }
+
+    pub(crate) fn mission(&self, id: MissionId) -> Result<&MissionFacts, String> {
+        self.missions.get(&id).ok_or_else(|| format!("an event speaks of {id}, never opened"))
+    }
+
+    pub(crate) fn task(&self, id: TaskId) -> Result<&TaskFacts, String> {
+        self.tasks.get(&id).ok_or_else(|| format!("an event speaks of {id:?}, never planned"))
+    }
+
+    pub(crate) fn mission_of(&self, task: TaskId) -> Result<&MissionFacts, String> {
+        self.mission(self.task(task)?.mission)
+    }
+
+    pub(crate) fn tasks_of(&self, mission: MissionId) -> impl Iterator<Item = &TaskFacts> {
+        self.tasks.values().filter(move |task| task.mission == mission)
+    }
+
+    /// Missions for which nothing may be in flight.
+    pub(crate) fn withdrawn(&self) -> impl Iterator<Item = MissionId> {
+        self.missions.iter().filter(|(_, m)| m.paused || m.ended).map(|(id, _)| *id)
+    }
+
+    pub(crate) fn has_checks(&self, mission: MissionId) -> bool {
+        self.missions.get(&mission).is_some_and(|m| !m.policy.checks.is_empty())
+    }
+
+    pub(crate) fn is_approved(&self, mission: MissionId, commit: &Commit) -> bool {
+        self.missions.get(&mission).is_some_and(|m| m.approved.contains(commit))
+    }
+}

@@ -1,0 +1,180 @@
+//! Invariants of the work itself: order, checks, retries, merges and delivery.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kapelle_core::command::CheckResult;
+use kapelle_core::event::Restart;
+use kapelle_core::failure::FailureKind;
+use kapelle_core::flow::{Expectation, Phase};
+use kapelle_core::policy::Policy;
+use kapelle_core::{Commit, Event, Fence, MissionId, TaskId};
+
+use super::{Facts, Verdict, ensure};
+use crate::repository::{Passed, Repository};
+
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    prepared: BTreeSet<MissionId>,
+    tasks: BTreeMap<TaskId, Progress>,
+    /// Commits on which all checks passed, by the journal.
+    proved: BTreeSet<Commit>,
+    sins: BTreeMap<Fence, &'static str>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    phases_accepted: usize,
+    failures: BTreeMap<FailureKind, u32>,
+    last_failure: Option<FailureKind>,
+    last_checks: Option<(Commit, Passed)>,
+}
+
+impl Work {
+    pub(super) fn is_proved(&self, commit: &Commit) -> bool {
+        self.proved.contains(commit)
+    }
+
+    pub(super) fn note_sin(&mut self, fence: Fence, sin: &'static str) {
+        self.sins.insert(fence, sin);
+    }
+
+    pub(super) fn observe(&mut self, event: &Event, facts: &Facts, repo: &Repository) -> Verdict {
+        match event {
+            Event::BranchPrepared { mission, .. } => {
+                self.prepared.insert(*mission);
+                Ok(())
+            }
+            Event::LeaseGranted { task, phase, base, .. } => {
+                ensure(repo.knows(base), || format!("{task:?} starts from unknown {base}"))?;
+                self.judge_start(*task, *phase, facts)
+            }
+            Event::AttemptFinished { fence, .. } => match self.sins.get(fence) {
+                Some(sin) => Err(format!("attempt {fence} was accepted, although it {sin}")),
+                None => Ok(()),
+            },
+            Event::AttemptFailed { task, failure, .. }
+            | Event::ChangeRejected { task, failure }
+            | Event::CandidateRejected { task, failure, .. } => {
+                let progress = self.tasks.entry(*task).or_default();
+                *progress.failures.entry(failure.kind).or_default() += 1;
+                progress.last_failure = Some(failure.kind);
+                Ok(())
+            }
+            Event::RetryScheduled { task, from, .. } => self.judge_retry(*task, *from),
+            Event::TaskDeadLettered { task } => self.judge_end(*task),
+            Event::ChecksFinished { task, commit, results, .. } => {
+                let policy = &facts.mission_of(*task)?.policy;
+                self.judge_checks(*task, commit, results, policy, repo)
+            }
+            Event::PhaseAccepted { task, phase, change } => {
+                let checked = !facts.mission_of(*task)?.policy.checks.is_empty();
+                self.judge_phase(*task, *phase, change, checked)
+            }
+            Event::CandidatePassed { task, candidate } => {
+                let unchecked = facts.mission_of(*task)?.policy.checks.is_empty();
+                ensure(unchecked || self.is_proved(candidate), || {
+                    format!("candidate {} passed without checks", candidate.short())
+                })
+            }
+            Event::TaskMerged { task, commit, .. } => {
+                let branch = &facts.mission_of(*task)?.branch;
+                ensure(repo.has_reached(branch, commit), || {
+                    format!("{task:?} counts as merged, but {} never was the tip", commit.short())
+                })
+            }
+            Event::DeliveryProposed { mission, .. } => {
+                ensure(facts.tasks_of(*mission).all(|task| task.merged), || {
+                    format!("{mission} is proposed before all of it is merged")
+                })
+            }
+            Event::DeliveryApproved { mission, commit, .. } => {
+                let proposed = facts.mission(*mission)?.proposed.as_ref();
+                ensure(proposed == Some(commit), || {
+                    format!("{} was approved, but {proposed:?} was proposed", commit.short())
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn judge_start(&mut self, id: TaskId, phase: Phase, facts: &Facts) -> Verdict {
+        let task = facts.task(id)?;
+        let mission = facts.mission(task.mission)?;
+        ensure(!mission.paused && !mission.ended, || {
+            format!("{id:?} starts in a stopped mission")
+        })?;
+        ensure(self.prepared.contains(&task.mission), || format!("{id:?} starts on no branch"))?;
+        ensure(!task.merged, || format!("{id:?} starts although it is merged"))?;
+        for need in &task.needs {
+            ensure(facts.task(*need)?.merged, || format!("{id:?} starts before {need:?}"))?;
+        }
+        let turn = self.tasks.entry(id).or_default().phases_accepted;
+        let expected = mission.policy.flow.get(turn);
+        ensure(expected == Some(&phase), || format!("{id:?} does {phase}, not {expected:?}"))
+    }
+
+    fn judge_retry(&mut self, task: TaskId, from: Restart) -> Verdict {
+        let progress = self.tasks.entry(task).or_default();
+        if from == Restart::Flow {
+            progress.phases_accepted = 0;
+        }
+        let (failed, allowed) = progress.tally();
+        ensure(failed <= allowed, || {
+            format!("{task:?} is tried again after {failed} failures of one kind")
+        })
+    }
+
+    fn judge_end(&mut self, task: TaskId) -> Verdict {
+        let (failed, allowed) = self.tasks.entry(task).or_default().tally();
+        ensure(failed > allowed, || {
+            format!("{task:?} was given up after {failed} failures of one kind")
+        })
+    }
+
+    fn judge_checks(
+        &mut self,
+        task: TaskId,
+        commit: &Commit,
+        results: &[CheckResult],
+        policy: &Policy,
+        repo: &Repository,
+    ) -> Verdict {
+        let ran = |name: &str| results.iter().any(|result| result.name == name);
+        let missing = policy.checks.iter().find(|check| !ran(&check.name));
+        ensure(missing.is_none(), || {
+            format!("the checks of {} count, but {missing:?} did not run", commit.short())
+        })?;
+        let passed = Passed::from(results.iter().all(|result| result.passed));
+        ensure(repo.ran(commit, passed), || {
+            format!("the journal has checks on {} that never ran so", commit.short())
+        })?;
+        if passed == Passed::Yes {
+            self.proved.insert(commit.clone());
+        }
+        self.tasks.entry(task).or_default().last_checks = Some((commit.clone(), passed));
+        Ok(())
+    }
+
+    fn judge_phase(&mut self, id: TaskId, phase: Phase, change: &Commit, checked: bool) -> Verdict {
+        let progress = self.tasks.entry(id).or_default();
+        let wanted = match phase.expects() {
+            Expectation::SomeCheckFails => Passed::No,
+            Expectation::AllChecksPass => Passed::Yes,
+        };
+        let last = progress.last_checks.as_ref();
+        let proved = last.is_some_and(|(commit, passed)| commit == change && *passed == wanted);
+        ensure(!checked || proved, || {
+            format!("{phase} of {id:?} was accepted, but its checks did not say {wanted:?}")
+        })?;
+        progress.phases_accepted += 1;
+        Ok(())
+    }
+}
+
+impl Progress {
+    /// How often the last failure has happened, and how often it may.
+    fn tally(&self) -> (u32, u32) {
+        let Some(kind) = self.last_failure else { return (0, 0) };
+        (self.failures.get(&kind).copied().unwrap_or(0), kind.retries_max())
+    }
+}

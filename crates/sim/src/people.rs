@@ -1,0 +1,69 @@
+//! People of a hostile world: impatient, late, mistaken, absent.
+
+use kapelle_core::engine::Rules;
+use kapelle_core::mission::{Mission, MissionStage};
+use kapelle_core::task::Stage;
+use kapelle_core::{Actor, Command, TaskId};
+
+use crate::agenda::{Sender, Thing};
+use crate::draw;
+use crate::world::World;
+
+impl<R: Rules + Clone> World<R> {
+    /// A person looks at one mission and perhaps does something about it.
+    pub(crate) fn person(&mut self) {
+        let at = self.now.plus_ms(self.rng.u64(300..5_000));
+        self.agenda.add(at, Thing::Person);
+        if self.strikes(|f| f.person_resize) {
+            let (seats, workers_max) = draw::team(&mut self.rng);
+            self.arrive(Sender::Person, 0, Command::ConfigureTeam { seats, workers_max });
+        }
+        if self.strikes(|f| f.person_repeat) {
+            let wish = self.wishes[self.rng.usize(0..self.wishes.len())].clone();
+            self.arrive(Sender::Person, 0, wish);
+        }
+        if self.strikes(|f| f.person_absent) {
+            return;
+        }
+        let (pause, cancel, wrong) = (
+            self.strikes(|f| f.person_pause),
+            self.strikes(|f| f.person_cancel),
+            self.strikes(|f| f.person_wrong),
+        );
+        let missions: Vec<&Mission> = self.engine.state().missions().collect();
+        if missions.is_empty() {
+            return;
+        }
+        let mission = missions[self.rng.usize(0..missions.len())];
+        let (id, by) = (mission.id, Actor("ada".into()));
+        let command = if cancel {
+            Some(Command::CancelMission { mission: id, reason: "changed my mind".into(), by })
+        } else if pause {
+            Some(Command::PauseMission { mission: id, reason: "lunch".into(), by })
+        } else if mission.paused.is_some() {
+            Some(Command::ResumeMission { mission: id, by })
+        } else if let MissionStage::Proposed { commit } = &mission.stage {
+            let commit = if wrong { mission.base.clone() } else { commit.clone() };
+            Some(Command::ApproveDelivery { mission: id, commit, by })
+        } else {
+            self.answer_to(mission, wrong)
+        };
+        // People are late: what they saw may no longer be so.
+        let delay_ms = if self.rng.bool() { 0 } else { self.rng.u64(0..8_000) };
+        if let Some(command) = command {
+            self.arrive(Sender::Person, delay_ms, command);
+        }
+    }
+
+    /// The answer to the first open question of a mission.
+    pub(crate) fn answer_to(&self, mission: &Mission, wrong: bool) -> Option<Command> {
+        let asking = |id: TaskId| match &self.engine.state().task(id)?.stage {
+            Stage::Asking { question } => Some((id, question.resume_id.clone())),
+            _ => None,
+        };
+        let (task, asked) = mission.task_ids().find_map(asking)?;
+        let resume_id = if wrong { "something else".into() } else { asked };
+        let by = Actor("ada".into());
+        Some(Command::AnswerCheckpoint { task, resume_id, input: "yes".into(), by })
+    }
+}

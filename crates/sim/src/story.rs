@@ -1,0 +1,54 @@
+//! What happened, in lines that a person can read.
+
+use std::collections::VecDeque;
+
+use kapelle_core::{Command, Record, Timestamp};
+
+/// How much of a story a failure shows.
+const LINES_SHOWN_MAX: usize = 40;
+/// A line longer than this is a plan or a policy; nobody reads it whole.
+const LINE_CHARS_MAX: usize = 220;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Telling {
+    /// Formatting costs more than simulating; sweeps tell nothing and run a failed seed again.
+    Nothing,
+    TheEnd,
+    Everything,
+}
+
+#[derive(Debug)]
+pub(crate) struct Story {
+    telling: Telling,
+    lines: VecDeque<String>,
+}
+
+impl Story {
+    pub(crate) fn new(telling: Telling) -> Story {
+        Story { telling, lines: VecDeque::new() }
+    }
+
+    pub(crate) fn tell(&mut self, now: Timestamp, line: impl FnOnce() -> String) {
+        if self.telling == Telling::Nothing {
+            return;
+        }
+        let line = format!("{:>9.3}s  {}", now.0 as f64 / 1_000.0, line());
+        self.lines.push_back(line.chars().take(LINE_CHARS_MAX).collect());
+        if self.telling == Telling::TheEnd && self.lines.len() > LINES_SHOWN_MAX {
+            self.lines.pop_front();
+        }
+    }
+
+    pub(crate) fn turn(&mut self, now: Timestamp, inputs: &[Command], records: &[Record]) {
+        for input in inputs {
+            self.tell(now, || format!("> {input:?}"));
+        }
+        for record in records {
+            self.tell(now, || format!("  {:>4} {:?}", record.seq.0, record.event));
+        }
+    }
+
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.lines.into()
+    }
+}

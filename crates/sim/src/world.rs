@@ -1,0 +1,217 @@
+//! The world: everything around the engine, moved on by one seeded random generator.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fastrand::Rng;
+use kapelle_core::engine::Rules;
+use kapelle_core::{
+    Actor, Command, Effect, Engine, Fence, MissionId, Record, RequestId, Timestamp,
+};
+
+use crate::agenda::{Agenda, Sender, Thing};
+use crate::draw;
+use crate::faults::{Faults, strikes};
+use crate::oracle::{Oracle, Verdict};
+use crate::repository::{Passed, Repository};
+use crate::run::Stats;
+use crate::story::Story;
+
+pub(crate) struct World<R> {
+    pub rng: Rng,
+    pub now: Timestamp,
+    pub faults: Faults,
+    pub mood: Mood,
+    pub rules: R,
+    pub engine: Engine<R>,
+    pub durable: Vec<Record>,
+    pub agenda: Agenda,
+    /// What the conductor was told to start and not yet to stop.
+    pub running: BTreeMap<Fence, Effect>,
+    /// What was stopped but does not know it yet.
+    pub undead: BTreeMap<Fence, Effect>,
+    /// Attempts whose process is alive, for heartbeats.
+    pub alive: BTreeSet<Fence>,
+    pub beating: bool,
+    /// Counts the lives of the host: what an earlier life began is never performed.
+    pub life: u32,
+    /// The conductor has just started and its host has not said so yet.
+    pub greeting: bool,
+    pub storm_until: Timestamp,
+    pub repo: Repository,
+    pub oracle: Oracle,
+    pub story: Story,
+    pub stats: Stats,
+    pub tickets: u64,
+    /// The missions that people want, as they asked for them.
+    pub wishes: Vec<Command>,
+    /// Per mission: when a person last did something, and how often one approved.
+    pub attended: BTreeMap<MissionId, (Timestamp, u32)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Hostile,
+    /// No faults, honest agents, diligent people.
+    Calm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Moved,
+    /// Nothing will ever happen again by itself.
+    Idle,
+}
+
+impl<R: Rules + Clone> World<R> {
+    pub(crate) fn new(seed: u64, rules: R, story: Story) -> World<R> {
+        let mut rng = Rng::with_seed(seed);
+        let faults = Faults::draw(&mut rng);
+        let mut world = World {
+            rng,
+            now: Timestamp(1_000),
+            faults,
+            mood: Mood::Hostile,
+            engine: Engine::with_rules(rules.clone(), Vec::new()),
+            rules,
+            durable: Vec::new(),
+            agenda: Agenda::default(),
+            running: BTreeMap::new(),
+            undead: BTreeMap::new(),
+            alive: BTreeSet::new(),
+            beating: false,
+            life: 1,
+            greeting: true,
+            storm_until: Timestamp(0),
+            repo: Repository::default(),
+            oracle: Oracle::default(),
+            story,
+            stats: Stats::default(),
+            tickets: 0,
+            wishes: Vec::new(),
+            attended: BTreeMap::new(),
+        };
+        world.populate();
+        world
+    }
+
+    fn populate(&mut self) {
+        let (seats, workers_max) = draw::team(&mut self.rng);
+        self.arrive(Sender::Person, 0, Command::ConfigureTeam { seats, workers_max });
+        let root = self.repo.commit(&[], Passed::Yes);
+        for number in 1..=self.rng.u32(1..=3) {
+            let target = if self.rng.bool() { "main".into() } else { format!("release-{number}") };
+            self.repo.set_branch(&target, &root);
+            let wish = Command::OpenMission {
+                request: RequestId(format!("wish-{number}")),
+                goal: format!("goal {number}"),
+                target,
+                base: root.clone(),
+                plan: draw::plan(&mut self.rng),
+                policy: Box::new(draw::policy(&mut self.rng)),
+                by: Actor("ada".into()),
+            };
+            let delay = if number == 1 { 0 } else { self.rng.u64(0..20_000) };
+            self.arrive(Sender::Person, delay, wish.clone());
+            self.wishes.push(wish);
+        }
+        for thing in [Thing::Person, Thing::Stranger, Thing::HostRestart] {
+            let at = self.now.plus_ms(self.rng.u64(500..5_000));
+            self.agenda.add(at, thing);
+        }
+        let faults = format!("{:?}", self.faults);
+        self.story.tell(self.now, || faults);
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.mood == Mood::Calm
+    }
+
+    pub(crate) fn strikes(&mut self, rate: impl Fn(&Faults) -> u32) -> bool {
+        let rate = rate(&self.faults);
+        strikes(&mut self.rng, rate)
+    }
+
+    pub(crate) fn arrive(&mut self, from: Sender, delay_ms: u64, command: Command) {
+        let at = self.now.plus_ms(delay_ms);
+        self.agenda.add(at, Thing::Arrive { command: Box::new(command), from });
+    }
+
+    /// Lets the next thing happen.
+    pub(crate) fn chore(&mut self) -> Result<Progress, String> {
+        if std::mem::take(&mut self.greeting) {
+            self.turn(vec![Command::HostStarted])?;
+            return Ok(Progress::Moved);
+        }
+        let wake_at = self.engine.state().wake_at();
+        let Some(next) = [self.agenda.next_at(), wake_at].into_iter().flatten().min() else {
+            return Ok(Progress::Idle);
+        };
+        self.now = self.now.max(next);
+        if self.strikes(|f| f.clock_jump) {
+            self.now = self.now.plus_ms(self.rng.u64(1_000..120_000));
+        } else if self.rng.u8(0..4) == 0 {
+            // What arrives together is decided together.
+            self.now = self.now.plus_ms(self.rng.u64(0..300));
+        }
+        let mut inputs = Vec::new();
+        while let Some(thing) = self.agenda.pop_due(self.now) {
+            self.happen(thing, &mut inputs)?;
+        }
+        if wake_at.is_some_and(|at| at <= self.now) && self.rng.bool() {
+            inputs.push(Command::Tick);
+        }
+        if !inputs.is_empty() || wake_at.is_some_and(|at| at <= self.now) {
+            self.turn(inputs)?;
+        }
+        Ok(Progress::Moved)
+    }
+
+    fn happen(&mut self, thing: Thing, inputs: &mut Vec<Command>) -> Verdict {
+        match thing {
+            Thing::Perform { fence, life } => self.perform(fence, life)?,
+            Thing::Arrive { command, .. } => inputs.push(*command),
+            Thing::Beat => inputs.extend(self.beat()),
+            Thing::Person => self.person(),
+            Thing::Stranger => self.stranger(),
+            Thing::HostRestart => {
+                if self.strikes(|f| f.host_restart) {
+                    self.story.tell(self.now, || "* the host starts anew".into());
+                    self.lose_host();
+                    inputs.push(Command::HostStarted);
+                }
+                let at = self.now.plus_ms(self.rng.u64(2_000..20_000));
+                self.agenda.add(at, Thing::HostRestart);
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody who does not know of Kapelle pushes.
+    fn stranger(&mut self) {
+        let at = self.now.plus_ms(self.rng.u64(1_000..15_000));
+        self.agenda.add(at, Thing::Stranger);
+        let (push, rewind, target) = (
+            self.strikes(|f| f.foreign_push),
+            self.strikes(|f| f.foreign_rewind),
+            self.strikes(|f| f.target_push),
+        );
+        let missions: Vec<_> = self.engine.state().missions().collect();
+        if missions.is_empty() {
+            return;
+        }
+        let mission = missions[self.rng.usize(0..missions.len())];
+        let branch = if target { mission.target.clone() } else { mission.branch.clone() };
+        let Some(tip) = self.repo.branch(&branch).cloned() else { return };
+        if rewind && !target {
+            let base = mission.base.clone();
+            self.repo.set_branch(&branch, &base);
+            self.story.tell(self.now, || format!("* a stranger rewinds {branch}"));
+        } else if push || target {
+            let passes = Passed::from(self.rng.u8(0..4) > 0);
+            let commit = self.repo.commit(&[&tip], passes);
+            self.repo.set_branch(&branch, &commit);
+            let short = commit.short().to_owned();
+            self.story.tell(self.now, || format!("* a stranger pushes {short} to {branch}"));
+        }
+    }
+}

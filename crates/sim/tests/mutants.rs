@@ -1,0 +1,28 @@
+//! The simulator finds bugs: each planted one breaks a seed, and the sound rules break none.
+
+use kapelle_sim::{Mutant, Planted, run, run_with};
+
+/// Every planted bug must show within this many seeds.
+const SEEDS: u64 = 500;
+
+#[test]
+fn the_sound_rules_break_no_seed() {
+    for seed in 1..=SEEDS {
+        if let Err(broken) = run(seed) {
+            panic!("{broken}");
+        }
+    }
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let mut hidden = Vec::new();
+    for mutant in Mutant::ALL {
+        let found = (1..=SEEDS).find_map(|seed| run_with(seed, Planted::new(mutant)).err());
+        match found {
+            Some(broken) => println!("{mutant:?}: seed {}: {}", broken.seed, broken.rule),
+            None => hidden.push(mutant),
+        }
+    }
+    assert!(hidden.is_empty(), "not found within {SEEDS} seeds: {hidden:?}");
+}
