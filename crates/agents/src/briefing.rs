@@ -80,7 +80,7 @@ impl Briefing {
             description: task.plan.description.clone(),
             phase: task.phase(&mission.policy)?,
             agent: lease.agent.to_string(),
-            attempt: task.retries() + 1,
+            attempt: task.retries + 1,
             files: task.plan.files.clone(),
             tests: mission.policy.tests.clone(),
             validation_criteria: task.plan.validation_criteria.clone(),

@@ -193,7 +193,7 @@ impl Session {
                     failed: mission.counts.dead,
                 },
                 attempts: tasks().map(|task| task.attempts).sum(),
-                retries: tasks().map(kapelle_core::task::Task::retries).sum(),
+                retries: tasks().map(|task| task.retries).sum(),
                 target: ReportTarget {
                     branch: mission.target.clone(),
                     commit: match &mission.stage {

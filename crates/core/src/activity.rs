@@ -34,7 +34,8 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
                 .by(by)
         }
         Event::PlanAccepted { mission, tasks, .. } => {
-            Told::info(format!("accepted a plan of {} tasks", tasks.len())).of_mission(*mission)
+            Told::info(format!("accepted a plan of {}", count(tasks.len(), "task")))
+                .of_mission(*mission)
         }
         Event::MissionPaused { mission, reason, by } => {
             Told::warn(format!("paused {mission}: {reason}")).of_mission(*mission).by(by)
@@ -108,7 +109,8 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
         }
         Event::CostCharged { task, usd, .. } => (task, Told::info(format!("spent {usd}"))),
         Event::AttemptFinished { task, change, touched, .. } => {
-            let text = format!("finished with {} ({} files)", change.short(), touched.len());
+            let files = count(touched.len(), "file");
+            let text = format!("finished with {} ({files})", change.short());
             (task, Told::info(text))
         }
         Event::AttemptFailed { task, failure, .. } => {
@@ -236,6 +238,15 @@ impl Told {
 
     fn line(self) -> Line {
         self.line
+    }
+}
+
+/// `1 task`, `2 tasks`.
+#[must_use]
+pub fn count(number: impl TryInto<u64>, what: &str) -> String {
+    match number.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {what}"),
+        many => format!("{many} {what}s"),
     }
 }
 

@@ -113,6 +113,8 @@ pub enum AttemptOutcome {
 pub struct Spending {
     pub usd: Usd,
     pub usage: Vec<Usage>,
+    /// A model whose price nobody knows. Then the attempt has cost all that was reserved for it.
+    pub unpriced: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -128,6 +128,16 @@ impl<R: Rules> Engine<R> {
         batch
     }
 
+    /// Decides, but sets nothing in motion: for whoever records a decision without performing what
+    /// follows from it. The next turn of a driver that performs takes it up.
+    pub fn note<T>(&mut self, inputs: Vec<(T, Command)>, now: Timestamp) -> Batch<T> {
+        let mut batch = Batch { records: Vec::new(), replies: Vec::new() };
+        for (ticket, command) in inputs {
+            self.answer(ticket, &command, now, &mut batch);
+        }
+        batch
+    }
+
     /// The batch is durable: now it may be acted upon.
     pub fn committed<T>(&mut self, batch: Batch<T>) -> Actions<T> {
         let changed: BTreeSet<Fence> = self.state.take_changed_effects().into_iter().collect();

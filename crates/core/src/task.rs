@@ -30,6 +30,8 @@ pub struct Task {
     /// A failure is being worked off; until the change reaches the merge queue.
     pub retrying: bool,
     pub attempts: u32,
+    /// How often it was decided to try again after a failure.
+    pub retries: u32,
     pub failures: BTreeMap<FailureKind, u32>,
     pub last_failure: Option<Failure>,
     /// What the accepted phases left.
@@ -96,7 +98,7 @@ impl Task {
     }
 
     #[must_use]
-    pub fn retries(&self) -> u32 {
+    pub fn failed_times(&self) -> u32 {
         self.failures.values().sum()
     }
 

@@ -1,5 +1,6 @@
 //! Why a task is not running or not merged: one sentence, computed from state.
 
+use crate::activity::count;
 use crate::mission::MissionStage;
 use crate::state::State;
 use crate::task::{Stage, Task};
@@ -21,7 +22,8 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
         }
         Stage::DeadLetter | Stage::Failed { .. } => {
             let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
-            return Some(format!("gave up after {} failures: {last}", task.retries()));
+            let times = count(task.failed_times(), "failure");
+            return Some(format!("gave up after {times}: {last}"));
         }
         Stage::Waiting if mission.tip.is_none() => "waits for the mission's branch".to_owned(),
         Stage::Waiting => {

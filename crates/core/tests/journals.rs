@@ -40,7 +40,7 @@ fn ending(records: &[Record]) -> String {
         writeln!(text, "{id} {status}, {spent} spent, branch at {tip}").unwrap();
         for task in state.tasks_of(mission) {
             let (name, status) = (task.name(), task.status(mission));
-            let (attempts, retries) = (task.attempts, task.retries());
+            let (attempts, retries) = (task.attempts, task.retries);
             writeln!(text, "  {name} {status}, {attempts} attempts, {retries} retries").unwrap();
         }
     }

@@ -303,7 +303,7 @@ fn a_pause_stops_everything_and_costs_no_retry() {
     assert_eq!(why(world.state(), world.task("2")), Some("m1 is paused: lunch".into()));
     world.must(Command::ResumeMission { mission: M1, by: ann() });
     assert_eq!(world.running.len(), 2);
-    assert_eq!(world.task("2").retries(), 0);
+    assert_eq!(world.task("2").retries, 0);
     let resume = Command::ResumeMission { mission: M1, by: ann() };
     assert_eq!(world.send(resume), Err(Refusal::NotPaused { mission: M1 }));
 }
@@ -424,7 +424,7 @@ fn tight(mission: u64, attempt: u64) -> Policy {
 
 fn spend(world: &mut World, name: &str, cents: u64, outcome: AttemptOutcome) {
     let fence = world.fence_of(name);
-    let spent = Spending { usd: Usd::cents(cents), usage: Vec::new() };
+    let spent = Spending { usd: Usd::cents(cents), usage: Vec::new(), unpriced: None };
     world.must(Command::FinishAttempt { fence, outcome, spent });
 }
 
@@ -478,7 +478,7 @@ fn a_restart_interrupts_attempts_and_repeats_chores() {
         record.event == Event::AttemptInterrupted { task, fence: attempt, cause }
     });
     assert!(interrupted);
-    assert_eq!(world.task("2").retries(), 0);
+    assert_eq!(world.task("2").retries, 0);
 }
 
 #[test]
@@ -501,4 +501,32 @@ fn a_team_has_workers_and_a_sane_number_of_seats() {
     assert_eq!(world.send(none), Err(Refusal::NoWorkers));
     let many = Command::ConfigureTeam { seats: seats(65), workers_max: 1 };
     assert_eq!(world.send(many), Err(Refusal::TooManySeats { count: 65 }));
+}
+
+/// A price that nobody knows must not be a way to spend for nothing.
+#[test]
+fn an_unknown_price_costs_all_that_was_reserved() {
+    let mut world = World::with(vec![task("1", &[])], tight(300, 100));
+    world.chores();
+    let fence = world.fence_of("1");
+    let spent = Spending { unpriced: Some("mystery".into()), ..Spending::default() };
+    world.must(Command::FinishAttempt { fence, outcome: done(5, &["a"]), spent });
+    assert_eq!(world.state().mission(M1).unwrap().spent, Usd::cents(100));
+    assert_eq!(world.status("1"), Status::DeadLetter);
+}
+
+/// A decision that is recorded while nobody works must not start anything.
+#[test]
+fn a_note_decides_but_sets_nothing_in_motion() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    world.finish("1", asked("which"));
+    let (id, resume_id, input) = (world.task("1").id, "which".into(), "a".into());
+    let answer = Command::AnswerCheckpoint { task: id, resume_id, input, by: ann() };
+    let batch = world.engine.note(vec![((), answer)], world.now);
+    assert!(
+        matches!(batch.records.as_slice(), [record] if matches!(record.event, Event::CheckpointAnswered { .. })),
+        "{:?}",
+        batch.records
+    );
 }

@@ -84,7 +84,7 @@ pub fn task(state: &State, mission: &mission::Mission, task: &task::Task) -> Tas
         phase: phase(mission, task, status),
         agent: lease.map(|lease| lease.agent.to_string()),
         attempts: task.attempts,
-        retries: task.retries(),
+        retries: task.retries,
         depends_on: depends_on.map(|dep| dep.name().to_owned()).collect(),
         why: why(state, task),
         question: question(task),

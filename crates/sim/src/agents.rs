@@ -61,7 +61,7 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.agent_overspend) {
             usd = reserved + Usd::micros(self.rng.u64(1..3_000_000));
         }
-        Spending { usd, usage: Vec::new() }
+        Spending { usd, usage: Vec::new(), unpriced: None }
     }
 
     fn ask(&mut self, fence: Fence, base: &Commit) -> AttemptOutcome {

@@ -173,7 +173,7 @@ impl Host {
             let cost = self.prices.cost(call);
             usd += cost.map_err(|e| Failure::new(FailureKind::Budget, &e.to_string()))?;
         }
-        Ok(Spending { usd, usage })
+        Ok(Spending { usd, usage, unpriced: None })
     }
 }
 

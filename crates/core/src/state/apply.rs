@@ -134,6 +134,7 @@ impl State {
             Event::RetryScheduled { task, at, from } => {
                 self.with_task(*task, |t| {
                     t.retrying = true;
+                    t.retries += 1;
                     if *from == Restart::Flow {
                         t.phase = 0;
                         t.accepted = None;
@@ -632,6 +633,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         started: false,
         retrying: false,
         attempts: 0,
+        retries: 0,
         failures: BTreeMap::new(),
         last_failure: None,
         accepted: None,

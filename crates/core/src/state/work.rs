@@ -30,8 +30,16 @@ impl State {
         let (task, mission) = self.task_or_refuse(lease.task)?;
         let mut events = Vec::new();
         if *spent != Spending::default() {
-            let (usd, usage) = (spent.usd, spent.usage.clone());
+            // What is not known is never taken for less than it can be.
+            let worst = spent.unpriced.as_ref().map_or(Usd::ZERO, |_| lease.reserved);
+            let (usd, usage) = (spent.usd.max(worst), spent.usage.clone());
             events.push(Event::CostCharged { task: task.id, fence, usd, usage });
+        }
+        if let Some(model) = &spent.unpriced {
+            let message = format!("no price is known for the model {model:?}");
+            let failure = Failure::new(FailureKind::Budget, &message);
+            events.extend(self.fail_attempt(task.id, fence, failure, now));
+            return Ok(events);
         }
         events.extend(match outcome {
             AttemptOutcome::Done { change, touched } => {

@@ -80,7 +80,7 @@ pub(super) fn write_task(conn: &Connection, task: &Task, mission: &Mission) -> R
         ":waits_for": task.waits_for,
         ":blocked_on": blocked_on,
         ":attempts": task.attempts,
-        ":retries": task.retries(),
+        ":retries": task.retries,
         ":retry_at": retry_at,
         ":failure_kind": failure.map(|failure| failure.kind.name()),
         ":failure_message": failure.map(|failure| failure.message.as_str()),

@@ -242,7 +242,7 @@ impl Host {
         let usd = if self.chance(50) { Usd::cents(300) } else { Usd::micros(12_345) };
         let model = "demo".to_owned();
         let usage = vec![Usage { model, input_tokens: 1_000, output_tokens: 100 }];
-        Command::FinishAttempt { fence, outcome, spent: Spending { usd, usage } }
+        Command::FinishAttempt { fence, outcome, spent: Spending { usd, usage, unpriced: None } }
     }
 
     fn commit(&mut self) -> Commit {
