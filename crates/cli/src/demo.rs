@@ -15,7 +15,7 @@ use crate::args::DemoArgs;
 use crate::output::{Exit, Problem, say};
 use crate::project::{Project, STATE_DIR, person};
 use crate::run::{Request, Watch, go_on};
-use crate::session::Approval;
+use crate::session::{Approval, Interrupts};
 
 const PLAN: &str = include_str!("demo/plan.json");
 const SCENARIO: &str = include_str!("demo/scenario.toml");
@@ -28,6 +28,7 @@ const FILES: [(&str, &str); 3] = [
 ];
 
 pub async fn demo(args: DemoArgs) -> Result<Exit, Problem> {
+    let interrupts = Interrupts::listen()?;
     let sandbox = if args.unsandboxed { Sandbox::Off } else { Sandbox::Required };
     let place = match &args.dir {
         Some(dir) => Place::stays(dir)?,
@@ -39,6 +40,7 @@ pub async fn demo(args: DemoArgs) -> Result<Exit, Problem> {
     project.ready_to_work(sandbox).await?;
     say("a scripted team now delivers 8 tasks on it, test first; this takes about half a minute");
     let watch = Watch {
+        about: None,
         // The sample belongs to whoever runs the demo.
         approval: Approval::Given,
         json: args.json,
@@ -46,7 +48,7 @@ pub async fn demo(args: DemoArgs) -> Result<Exit, Problem> {
         port: args.port,
         keep_open: args.keep_open,
     };
-    let exit = go_on(project, watch).await?;
+    let exit = go_on(project, watch, interrupts).await?;
     match place.stays {
         true => say(format!("look around: cd {} && git log --stat", place.dir.display())),
         false => place.remove(),
