@@ -13,7 +13,7 @@ use kapelle_server::wire::Ask;
 use crate::args::{AnswerArgs, ApproveArgs, CancelArgs, PauseArgs, ResumeArgs};
 use crate::output::{Exit, Problem, say};
 use crate::project::{Project, person, refusal};
-use crate::run::{Watch, go_on};
+use crate::run::{Watch, go_on, ready_to_resume};
 use crate::session::{Approval, Interrupts};
 
 pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
@@ -29,6 +29,7 @@ pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
         say(format!("approved {} of {mission}", commit.short()));
         return Ok(Exit::Done);
     }
+    ready_to_resume(&project).await?;
     let by = Actor(person());
     record_alone(&project, Command::ApproveDelivery { mission, commit: commit.clone(), by })?;
     say(format!("approved {} of {mission}", commit.short()));

@@ -7,6 +7,7 @@
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use kapelle_core::mission::MissionStatus;
 use kapelle_core::plan::{Plan, PlannedTask, Priority};
 use kapelle_core::policy::Sandbox;
 use kapelle_core::{Actor, Command, MissionId, Refusal, RequestId};
@@ -54,6 +55,7 @@ pub async fn run(args: RunArgs) -> Result<Exit, Problem> {
         keep_open: args.keep_open,
     };
     if args.resume {
+        ready_to_resume(&project).await?;
         return go_on(project, watch, interrupts).await;
     }
     let sandbox = if args.unsandboxed { Sandbox::Off } else { Sandbox::Required };
@@ -65,7 +67,7 @@ pub async fn run(args: RunArgs) -> Result<Exit, Problem> {
         Problem::usage("what is the goal?")
             .hint("kapelle run \"add rate limiting\" --plan plan.json")
     })?;
-    project.ready_to_work(sandbox).await?;
+    project.ready_to_work(&project.policy()?.flow, sandbox).await?;
     refuse_if_held(&project)?;
     let request = Request {
         request: new_request_id(),
@@ -126,6 +128,35 @@ async fn watched(
         return Ok(session.report(mission).await?.1);
     }
     Ok(exit)
+}
+
+/// Refuses to go on where nothing was begun, and where what was begun could not be worked on:
+/// the work is not to blame for a machine that cannot do it.
+pub async fn ready_to_resume(project: &Project) -> Result<(), Problem> {
+    let request = Request::read(&project.state_dir())?;
+    if let Some(request) = &request {
+        project.ready_to_work(&project.policy()?.flow, request.sandbox).await?;
+    }
+    if !project.is_begun() {
+        return if request.is_some() { Ok(()) } else { Err(nothing_to_resume()) };
+    }
+    let (_, engine) = project.read()?;
+    for mission in engine.state().missions().filter(|mission| has_work(mission.status())) {
+        project.ready_to_work(&mission.policy.flow, mission.policy.sandbox).await?;
+    }
+    Ok(())
+}
+
+/// Whether an agent may have to work on the mission yet.
+fn has_work(status: MissionStatus) -> bool {
+    match status {
+        MissionStatus::Running | MissionStatus::Paused | MissionStatus::AwaitingAnswer => true,
+        MissionStatus::AwaitingApproval
+        | MissionStatus::Delivering
+        | MissionStatus::Delivered
+        | MissionStatus::Failed
+        | MissionStatus::Cancelled => false,
+    }
 }
 
 fn nothing_to_resume() -> Problem {
