@@ -102,7 +102,7 @@ pub struct RunArgs {
     /// Do not serve the dashboard
     #[arg(long)]
     pub no_dashboard: bool,
-    /// The dashboard's port [default: 7117, or the next free one]
+    /// The dashboard's port, 0 for any free one [default: 7117, or the next free one]
     #[arg(long)]
     pub port: Option<u16>,
     /// Keep the dashboard open after the mission, until Ctrl-C
@@ -131,7 +131,7 @@ pub struct DemoArgs {
     /// Let the scripted agents pause after every step, so that you can follow
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub pace: u64,
-    /// The dashboard's port [default: 7117, or the next free one]
+    /// The dashboard's port, 0 for any free one [default: 7117, or the next free one]
     #[arg(long)]
     pub port: Option<u16>,
     /// Run without a sandbox, where there is none

@@ -13,10 +13,11 @@ use kapelle_server::wire::Ask;
 use crate::args::{AnswerArgs, ApproveArgs, CancelArgs, PauseArgs, ResumeArgs};
 use crate::output::{Exit, Problem, say};
 use crate::project::{Project, person, refusal};
-use crate::run::{Watch, go_on};
-use crate::session::Approval;
+use crate::run::{Watch, go_on, ready_to_resume};
+use crate::session::{Approval, Interrupts};
 
 pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
+    let interrupts = Interrupts::listen()?;
     let project = Project::here().await?;
     let (_, engine) = project.read()?;
     let mission = find_mission(engine.state(), args.mission.as_deref())?;
@@ -28,17 +29,19 @@ pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
         say(format!("approved {} of {mission}", commit.short()));
         return Ok(Exit::Done);
     }
+    ready_to_resume(&project).await?;
     let by = Actor(person());
     record_alone(&project, Command::ApproveDelivery { mission, commit: commit.clone(), by })?;
     say(format!("approved {} of {mission}", commit.short()));
     let watch = Watch {
+        about: Some(mission),
         approval: Approval::Asked,
         json: args.json,
         dashboard: false,
         port: None,
         keep_open: false,
     };
-    go_on(project, watch).await
+    go_on(project, watch, interrupts).await
 }
 
 pub async fn answer(args: AnswerArgs) -> Result<Exit, Problem> {

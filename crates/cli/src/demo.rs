@@ -13,9 +13,9 @@ use kapelle_workspace::Git;
 
 use crate::args::DemoArgs;
 use crate::output::{Exit, Problem, say};
-use crate::project::{Project, STATE_DIR, person};
+use crate::project::{Project, STATE_DIR, person, ready_to_confine};
 use crate::run::{Request, Watch, go_on};
-use crate::session::Approval;
+use crate::session::{Approval, Interrupts};
 
 const PLAN: &str = include_str!("demo/plan.json");
 const SCENARIO: &str = include_str!("demo/scenario.toml");
@@ -28,17 +28,27 @@ const FILES: [(&str, &str); 3] = [
 ];
 
 pub async fn demo(args: DemoArgs) -> Result<Exit, Problem> {
+    let interrupts = Interrupts::listen()?;
     let sandbox = if args.unsandboxed { Sandbox::Off } else { Sandbox::Required };
+    ready_to_confine(sandbox).await?;
     let place = match &args.dir {
         Some(dir) => Place::stays(dir)?,
         None => Place::temporary()?,
     };
     say(format!("making a sample repository in {}", place.dir.display()));
     make_sample(&place.dir, args.pace, sandbox).await?;
+    let outcome = deliver(&place, &args, interrupts).await;
+    if !place.stays {
+        place.remove();
+    }
+    outcome
+}
+
+async fn deliver(place: &Place, args: &DemoArgs, interrupts: Interrupts) -> Result<Exit, Problem> {
     let project = Project::at(&place.dir).await?;
-    project.ready_to_work(sandbox).await?;
     say("a scripted team now delivers 8 tasks on it, test first; this takes about half a minute");
     let watch = Watch {
+        about: None,
         // The sample belongs to whoever runs the demo.
         approval: Approval::Given,
         json: args.json,
@@ -46,10 +56,9 @@ pub async fn demo(args: DemoArgs) -> Result<Exit, Problem> {
         port: args.port,
         keep_open: args.keep_open,
     };
-    let exit = go_on(project, watch).await?;
-    match place.stays {
-        true => say(format!("look around: cd {} && git log --stat", place.dir.display())),
-        false => place.remove(),
+    let exit = go_on(project, watch, interrupts).await?;
+    if place.stays {
+        say(format!("look around: cd {} && git log --stat", place.dir.display()));
     }
     Ok(exit)
 }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use kapelle_agents::scenario::Scenario;
 use kapelle_conductor::Driver;
 use kapelle_conductor::project::{OpenError, Opened, Settings, open, store_path};
+use kapelle_core::flow::Phase;
+use kapelle_core::policy::Sandbox as Choice;
 use kapelle_core::{Command, Engine, Role, Seq};
 use kapelle_store::Reader;
 use kapelle_workspace::Repository;
@@ -34,6 +36,7 @@ impl Project {
 
     pub async fn at(path: &Path) -> Result<Project, Problem> {
         let repo = Repository::open(path).await?;
+        refuse_link(&repo.root().join(STATE_DIR))?;
         let config = Config::load(repo.root()).map_err(|e| {
             Problem::usage(e).hint("the keys are described in docs/reference/kapelle.schema.json")
         })?;
@@ -51,10 +54,16 @@ impl Project {
         self.repo.root().join(STATE_DIR)
     }
 
+    /// Whether there is a journal to go on from.
+    #[must_use]
+    pub fn is_begun(&self) -> bool {
+        store_path(&self.state_dir()).exists()
+    }
+
     /// The state as the journal tells it, without disturbing whoever runs the project.
     pub fn read(&self) -> Result<(Reader, Engine), Problem> {
         let path = store_path(&self.state_dir());
-        if !path.exists() {
+        if !self.is_begun() {
             return Err(Problem::refused("nothing has been started in this repository yet")
                 .hint("start a mission: kapelle run \"what you want\" --plan plan.json"));
         }
@@ -100,29 +109,16 @@ impl Project {
     }
 
     /// Refuses before anything starts what could only fail later.
-    pub async fn ready_to_work(
-        &self,
-        sandbox: kapelle_core::policy::Sandbox,
-    ) -> Result<(), Problem> {
-        for phase in self.config.policy().flow {
+    pub async fn ready_to_work(&self, flow: &[Phase], sandbox: Choice) -> Result<(), Problem> {
+        for phase in flow {
             if !self.config.roles.contains_key(&phase.role()) {
                 let role = phase.role();
                 return Err(Problem::usage(format!("no agent is configured for the role {role}, which the phase {phase} needs"))
                     .hint(format!("add [roles.{role}] with a command to kapelle.toml; `kapelle init` writes an example")));
             }
         }
-        if sandbox == kapelle_core::policy::Sandbox::Off {
-            return Ok(());
-        }
-        match Sandbox::probe().await {
-            Sandboxing::Usable(_) => Ok(()),
-            Sandboxing::Unusable { reason, hint } => {
-                Err(Problem::environment(format!("agents cannot be sandboxed here: {reason}"))
-                    .hint(format!(
-                        "{hint}; or accept the risk with --unsandboxed, which is recorded"
-                    )))
-            }
-        }
+        self.drivers()?;
+        ready_to_confine(sandbox).await
     }
 
     fn drivers(&self) -> Result<BTreeMap<Role, Driver>, Problem> {
@@ -230,6 +226,29 @@ impl Project {
         std::io::Write::write_all(&mut created, token.as_bytes()).map_err(file)?;
         Ok(token)
     }
+}
+
+/// Refuses a machine that cannot give agents and checks the walls that were asked for.
+pub async fn ready_to_confine(sandbox: Choice) -> Result<(), Problem> {
+    if sandbox == Choice::Off {
+        return Ok(());
+    }
+    match Sandbox::probe().await {
+        Sandboxing::Usable(_) => Ok(()),
+        Sandboxing::Unusable { reason, hint } => {
+            Err(Problem::environment(format!("agents cannot be sandboxed here: {reason}"))
+                .hint(format!("{hint}; or accept the risk with --unsandboxed, which is recorded")))
+        }
+    }
+}
+
+/// Through a link, whoever made it would choose where the journal and the token are written.
+fn refuse_link(dir: &Path) -> Result<(), Problem> {
+    if dir.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+        let what = format!("{} is a symbolic link; it must be a folder", dir.display());
+        return Err(Problem::environment(what).hint("remove the link and try again"));
+    }
+    Ok(())
 }
 
 fn read_token(path: &Path) -> std::io::Result<Option<String>> {

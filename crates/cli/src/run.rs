@@ -7,6 +7,7 @@
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use kapelle_core::mission::MissionStatus;
 use kapelle_core::plan::{Plan, PlannedTask, Priority};
 use kapelle_core::policy::Sandbox;
 use kapelle_core::{Actor, Command, MissionId, Refusal, RequestId};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::RunArgs;
 use crate::output::{Exit, Problem, print_json, say};
 use crate::project::{Project, person};
-use crate::session::{Approval, Ended, Session, interrupted};
+use crate::session::{Approval, Ended, Interrupts, Session, Until};
 
 const REQUEST_FILE: &str = "request.json";
 
@@ -33,6 +34,8 @@ pub struct Request {
 /// How a session is watched and ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch {
+    /// The mission that this is about; without it, what was asked for last or is unfinished.
+    pub about: Option<MissionId>,
     pub approval: Approval,
     pub json: bool,
     pub dashboard: bool,
@@ -41,8 +44,10 @@ pub struct Watch {
 }
 
 pub async fn run(args: RunArgs) -> Result<Exit, Problem> {
+    let interrupts = Interrupts::listen()?;
     let project = Project::here().await?;
     let watch = Watch {
+        about: None,
         approval: if args.yes { Approval::Given } else { Approval::Asked },
         json: args.json,
         dashboard: !args.no_dashboard,
@@ -50,7 +55,8 @@ pub async fn run(args: RunArgs) -> Result<Exit, Problem> {
         keep_open: args.keep_open,
     };
     if args.resume {
-        return go_on(project, watch).await;
+        ready_to_resume(&project).await?;
+        return go_on(project, watch, interrupts).await;
     }
     let sandbox = if args.unsandboxed { Sandbox::Off } else { Sandbox::Required };
     let plan = plan(&args)?;
@@ -61,7 +67,7 @@ pub async fn run(args: RunArgs) -> Result<Exit, Problem> {
         Problem::usage("what is the goal?")
             .hint("kapelle run \"add rate limiting\" --plan plan.json")
     })?;
-    project.ready_to_work(sandbox).await?;
+    project.ready_to_work(&project.policy()?.flow, sandbox).await?;
     refuse_if_held(&project)?;
     let request = Request {
         request: new_request_id(),
@@ -72,33 +78,41 @@ pub async fn run(args: RunArgs) -> Result<Exit, Problem> {
         by: person(),
     };
     request.write(&project.state_dir())?;
-    go_on(project, watch).await
+    go_on(project, watch, interrupts).await
 }
 
 /// Starts what was asked for last, or goes on with what is unfinished.
-pub async fn go_on(project: Project, watch: Watch) -> Result<Exit, Problem> {
+pub async fn go_on(
+    project: Project,
+    watch: Watch,
+    mut interrupts: Interrupts,
+) -> Result<Exit, Problem> {
     let mut session = Session::start(project).await?;
-    if watch.dashboard {
-        session.serve(watch.port).await?;
-    }
-    let outcome = watched(&mut session, watch).await;
+    let outcome = watched(&mut session, watch, &mut interrupts).await;
     let ended = session.end().await;
     let exit = outcome?;
     ended?;
     Ok(exit)
 }
 
-async fn watched(session: &mut Session, watch: Watch) -> Result<Exit, Problem> {
-    let asked = open_requested(session).await?;
+async fn watched(
+    session: &mut Session,
+    watch: Watch,
+    interrupts: &mut Interrupts,
+) -> Result<Exit, Problem> {
+    if watch.dashboard {
+        session.serve(watch.port).await?;
+    }
+    let asked = match watch.about {
+        Some(mission) => Some(mission),
+        None => open_requested(session).await?,
+    };
     let missions = match asked {
         Some(mission) => vec![mission],
         None => unfinished(session).await?,
     };
-    let Some(&mission) = missions.last() else {
-        return Err(Problem::refused("there is nothing to resume here")
-            .hint("start a mission: kapelle run \"what you want\" --plan plan.json"));
-    };
-    let ended = session.watch(&missions, watch.approval).await?;
+    let Some(&mission) = missions.last() else { return Err(nothing_to_resume()) };
+    let ended = session.watch(&missions, watch.approval, Until::Settled, interrupts).await?;
     let (report, exit) = session.report(mission).await?;
     if watch.json {
         print_json(&report)?;
@@ -110,9 +124,44 @@ async fn watched(session: &mut Session, watch: Watch) -> Result<Exit, Problem> {
     }
     if watch.keep_open {
         say("the dashboard stays open until you press Ctrl-C");
-        interrupted().await;
+        session.watch(&missions, watch.approval, Until::Interrupted, interrupts).await?;
+        return Ok(session.report(mission).await?.1);
     }
     Ok(exit)
+}
+
+/// Refuses to go on where nothing was begun, and where what was begun could not be worked on:
+/// the work is not to blame for a machine that cannot do it.
+pub async fn ready_to_resume(project: &Project) -> Result<(), Problem> {
+    let request = Request::read(&project.state_dir())?;
+    if let Some(request) = &request {
+        project.ready_to_work(&project.policy()?.flow, request.sandbox).await?;
+    }
+    if !project.is_begun() {
+        return if request.is_some() { Ok(()) } else { Err(nothing_to_resume()) };
+    }
+    let (_, engine) = project.read()?;
+    for mission in engine.state().missions().filter(|mission| has_work(mission.status())) {
+        project.ready_to_work(&mission.policy.flow, mission.policy.sandbox).await?;
+    }
+    Ok(())
+}
+
+/// Whether an agent may have to work on the mission yet.
+fn has_work(status: MissionStatus) -> bool {
+    match status {
+        MissionStatus::Running | MissionStatus::Paused | MissionStatus::AwaitingAnswer => true,
+        MissionStatus::AwaitingApproval
+        | MissionStatus::Delivering
+        | MissionStatus::Delivered
+        | MissionStatus::Failed
+        | MissionStatus::Cancelled => false,
+    }
+}
+
+fn nothing_to_resume() -> Problem {
+    Problem::refused("there is nothing to resume here")
+        .hint("start a mission: kapelle run \"what you want\" --plan plan.json")
 }
 
 /// Opens the mission of the request file, once, however often it is tried.

@@ -12,6 +12,7 @@ use kapelle_server::{Access, view};
 use kapelle_store::Reader;
 use serde::Serialize;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -40,6 +41,14 @@ pub struct Session {
 /// Why the watching ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
+    Settled,
+    Interrupted,
+}
+
+/// How long to watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// The missions cannot go on by themselves, or Ctrl-C.
     Settled,
     Interrupted,
 }
@@ -121,13 +130,16 @@ impl Session {
         Ok(())
     }
 
-    /// Tells what happens until these missions cannot go on by themselves.
+    /// Tells what happens, and approves what was approved beforehand.
     pub async fn watch(
         &mut self,
         missions: &[MissionId],
         approval: Approval,
+        until: Until,
+        interrupts: &mut Interrupts,
     ) -> Result<Ended, Problem> {
         let mut approved = BTreeSet::new();
+        let held_before = self.held(missions).await?;
         loop {
             let wanted = missions.to_vec();
             let standing = self.handle().look(move |state| standing(state, &wanted)).await?;
@@ -141,12 +153,16 @@ impl Session {
             if again {
                 continue;
             }
-            if standing.settled {
+            // Whoever paused a mission while we run it can resume it from where they did; without
+            // us there would be no dashboard to do so.
+            let may_resume = self.dashboard.is_some() && !standing.held.is_subset(&held_before);
+            if standing.settled && until == Until::Settled && !may_resume {
                 return Ok(Ended::Settled);
             }
             let commit = tokio::select! {
+                biased;
+                () = interrupts.next() => return Ok(Ended::Interrupted),
                 commit = self.commits.recv() => commit,
-                () = interrupted() => return Ok(Ended::Interrupted),
             };
             match commit {
                 Ok(records) => self.tell(records).await?,
@@ -154,6 +170,12 @@ impl Session {
                 Err(RecvError::Closed) => return Err(Problem::environment("the conductor ended")),
             }
         }
+    }
+
+    /// Those of the missions that a person has paused.
+    async fn held(&self, missions: &[MissionId]) -> Result<BTreeSet<MissionId>, Problem> {
+        let wanted = missions.to_vec();
+        Ok(self.handle().look(move |state| standing(state, &wanted).held).await?)
     }
 
     async fn approve(&self, mission: MissionId, commit: Commit) -> Result<(), Problem> {
@@ -247,6 +269,8 @@ impl Report {
 struct Standing {
     proposed: Vec<(MissionId, Commit)>,
     settled: bool,
+    /// Paused by a person.
+    held: BTreeSet<MissionId>,
 }
 
 fn standing(state: &State, missions: &[MissionId]) -> Standing {
@@ -258,7 +282,9 @@ fn standing(state: &State, missions: &[MissionId]) -> Standing {
         _ => None,
     });
     let settled = watched().all(|m| m.status().is_settled() && m.in_flight() == 0);
-    Standing { proposed: proposed.collect(), settled }
+    let held = watched().filter(|m| matches!(m.paused, Some(PauseReason::Person { .. })));
+    let held = held.filter(|m| !m.has_ended()).map(|m| m.id).collect();
+    Standing { proposed: proposed.collect(), settled, held }
 }
 
 /// One line a record, as the log shows it.
@@ -306,16 +332,27 @@ async fn listen(port: Option<u16>) -> Result<TcpListener, Problem> {
     bind(0).await.map_err(|e| Problem::environment(format!("no port is free: {e}")))
 }
 
-/// Ctrl-C, or the polite end of a session.
-pub async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut int), Ok(mut term)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = int.recv() => {}
-        _ = term.recv() => {}
+/// Ctrl-C, or the polite request to end. From the moment that this is made none is missed,
+/// whatever we are busy with when it comes.
+#[derive(Debug)]
+pub struct Interrupts {
+    int: Signal,
+    term: Signal,
+}
+
+impl Interrupts {
+    pub fn listen() -> Result<Interrupts, Problem> {
+        let listen = |kind| signal(kind).map_err(Problem::environment);
+        Ok(Interrupts {
+            int: listen(SignalKind::interrupt())?,
+            term: listen(SignalKind::terminate())?,
+        })
+    }
+
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
     }
 }

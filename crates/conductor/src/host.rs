@@ -214,7 +214,10 @@ impl Host {
             Effect::RunAttempt { .. } => self.attempt(&order, stopped).await,
             Effect::RunChecks { task: _, commit, policy } => {
                 let checks = self.checks(&order, commit, &policy.checks);
-                let done = until_stopped(stopped, checks).await?;
+                let Some(done) = until_stopped(stopped, checks).await else {
+                    self.put_checks_away(fence, commit).await;
+                    return None;
+                };
                 Some(chore(done.map(|results| Command::FinishChecks { fence, results })))
             }
             Effect::PrepareBranch { branch, base, .. } => {

@@ -12,10 +12,6 @@ struct Dashboard;
 /// Shown when the binary was built without the dashboard.
 const WITHOUT_DASHBOARD: &str = include_str!("without-dashboard.html");
 
-/// Nothing but our own files may be loaded, and nobody may frame us.
-const CONTENT_POLICY: &str =
-    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
 pub(crate) async fn file(uri: Uri) -> Response<Body> {
     let path = match uri.path().trim_start_matches('/') {
         "" => "index.html",
@@ -43,13 +39,7 @@ fn answer(
 ) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    let headers = [
-        (header::CONTENT_TYPE, content_type),
-        (header::CACHE_CONTROL, cache),
-        (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ];
+    let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, cache)];
     for (name, value) in headers {
         response.headers_mut().insert(name, header::HeaderValue::from_static(value));
     }

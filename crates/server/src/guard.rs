@@ -7,14 +7,36 @@
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Json, Response};
 
 use crate::routes::Access;
 use crate::wire::Problem;
 
+/// Nothing but our own files may be loaded, and nobody may frame us.
+const CONTENT_POLICY: &str =
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What every answer carries, whatever it is: each may end up in a browser.
+const PROTECTION: [(HeaderName, &str); 3] = [
+    (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+];
+
 pub(crate) async fn guard(State(access): State<Access>, request: Request, next: Next) -> Response {
+    let mut answer = admit(&access, request, next).await;
+    for (name, value) in PROTECTION {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    // What is live is not shown from a cache; files say for themselves how long they keep.
+    let cache = answer.headers_mut().entry(header::CACHE_CONTROL);
+    cache.or_insert(HeaderValue::from_static("no-store"));
+    answer
+}
+
+async fn admit(access: &Access, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if !host.is_some_and(is_loopback) {
         return refuse(StatusCode::FORBIDDEN, "only loopback names are served here");

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -96,10 +97,15 @@ fn told<T: serde::Serialize>(kind: &str, seq: u64, data: &T) -> Event {
     event.json_data(data).unwrap_or_else(|_| Event::default().event("error"))
 }
 
-async fn command(State(feed): State<Feed>, Json(ask): Json<Ask>) -> Response {
+async fn command(State(feed): State<Feed>, ask: Result<Json<Ask>, JsonRejection>) -> Response {
+    let refused = |status, error| (status, Json(Problem { error })).into_response();
+    let ask = match ask {
+        Ok(Json(ask)) => ask,
+        Err(rejection) => return refused(rejection.status(), rejection.body_text()),
+    };
     let command = match to_command(ask) {
         Ok(command) => command,
-        Err(error) => return (StatusCode::BAD_REQUEST, Json(Problem { error })).into_response(),
+        Err(error) => return refused(StatusCode::BAD_REQUEST, error),
     };
     match feed.handle().send(command).await {
         Ok(accepted) => Json(Done { seq: accepted.seq.0 }).into_response(),

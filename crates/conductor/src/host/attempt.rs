@@ -1,13 +1,16 @@
 //! One attempt: a clean worktree, an agent in its box, and what it left behind.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use kapelle_agents::Briefing;
 use kapelle_agents::command::{self, Ending, Word};
 use kapelle_core::command::{AttemptOutcome, Spending};
 use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::policy::Sandbox;
 use kapelle_core::report::Usage;
 use kapelle_core::{AgentId, Command, Commit, Effect, Fence, Usd, limits};
+use kapelle_workspace::git;
 use kapelle_workspace::process::{self, Exit, Spec};
 use kapelle_workspace::worktree::{self, Worktree};
 use tokio::sync::watch;
@@ -93,6 +96,9 @@ impl Host {
         let report = places.out.join("summary.json");
         for (name, value) in command::variables(briefing, &places.briefing, &report) {
             env.insert(name, value.into());
+        }
+        if order.sandbox == Sandbox::Off {
+            env.extend(identity());
         }
         let mut walls = tree.walls(&places.git).await?;
         walls.writable.push(places.out.clone());
@@ -191,6 +197,15 @@ impl Places {
 
 fn kept_name(briefing: &Briefing, fence: Fence) -> String {
     format!("{}/{}/{}", briefing.mission, briefing.task, fence)
+}
+
+/// Behind walls an agent has a repository of its own, which says who commits. Without them it has
+/// the person's, and no home to look for a name in.
+fn identity() -> impl Iterator<Item = (String, OsString)> {
+    ["AUTHOR", "COMMITTER"].into_iter().flat_map(|who| {
+        let name = (format!("GIT_{who}_NAME"), git::IDENTITY_NAME.into());
+        [name, (format!("GIT_{who}_EMAIL"), git::IDENTITY_EMAIL.into())]
+    })
 }
 
 async fn run(spec: Spec, mut stopped: watch::Receiver<bool>) -> Result<End, Trouble> {

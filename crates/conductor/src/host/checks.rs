@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use kapelle_core::Commit;
 use kapelle_core::command::CheckResult;
 use kapelle_core::policy::Check;
-use kapelle_workspace::check;
+use kapelle_core::{Commit, Fence};
+use kapelle_workspace::{Worktree, check, reaper};
 
 use super::{Host, Order, Trouble, make_dir};
+
+/// A killed process is gone within milliseconds; this is about two seconds.
+const DYING_ROUNDS_MAX: u32 = 200;
+const DYING_WAIT: Duration = Duration::from_millis(10);
 
 impl Host {
     pub(super) async fn checks(
@@ -44,5 +48,28 @@ impl Host {
         // Empty by now; if not, the next start-up tidies it.
         let _ = std::fs::remove_dir(&dir);
         Ok(results)
+    }
+
+    /// Puts away the tree of checks that were given up. Their process was killed with the giving
+    /// up, and is waited for: the dying still write.
+    pub(super) async fn put_checks_away(&self, fence: Fence, commit: &Commit) {
+        for _ in 0..DYING_ROUNDS_MAX {
+            let running = reaper::running(&self.store_id).unwrap_or_default();
+            if running.iter().all(|process| process.fence != fence) {
+                break;
+            }
+            tokio::time::sleep(DYING_WAIT).await;
+        }
+        // What cannot be put away now is, at the next start.
+        let _ = self.remove_tree(fence, commit).await;
+    }
+
+    /// A tree may still be in the making. Preparing it anew waits for that, and clears it.
+    async fn remove_tree(&self, fence: Fence, commit: &Commit) -> Result<(), Trouble> {
+        let dir = self.workplace(fence);
+        let tree = Worktree::prepare(&self.repo, &dir.join("tree"), commit).await?;
+        let kept = tree.keep(&format!("leftover/{fence}")).await?;
+        tree.remove(kept).await?;
+        std::fs::remove_dir_all(&dir).map_err(|source| Trouble::File { path: dir, source })
     }
 }

@@ -1,0 +1,108 @@
+//! A project in a temporary folder, whose agents are shell scripts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::time::Duration;
+
+use kapelle_conductor::project::{OpenError, Settings, open};
+use kapelle_conductor::{Driver, Opened};
+use kapelle_core::plan::Plan;
+use kapelle_core::policy::Policy;
+use kapelle_core::{Actor, Command, RequestId, Role};
+use kapelle_gateway::Prices;
+use kapelle_workspace::{Repository, Sandbox};
+use tempfile::TempDir;
+
+/// Far more than anything here takes; past it, something hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Fixture {
+    dir: TempDir,
+}
+
+impl Fixture {
+    /// A repository with one commit on `main`, and a developer who is this script.
+    pub fn new(script: &str) -> Fixture {
+        let fixture = Fixture { dir: TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+        fs::create_dir(fixture.repo()).unwrap();
+        git(&fixture.repo(), &["init", "--quiet", "--initial-branch=main"]);
+        git(&fixture.repo(), &["commit", "--quiet", "--allow-empty", "--message", "start"]);
+        fs::write(fixture.agent(), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(fixture.agent(), fs::Permissions::from_mode(0o755)).unwrap();
+        fixture
+    }
+
+    pub fn repo(&self) -> PathBuf {
+        self.dir.path().join("repo")
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.repo().join(".kapelle")
+    }
+
+    fn agent(&self) -> PathBuf {
+        self.dir.path().join("agent.sh")
+    }
+
+    pub async fn open(&self) -> Result<Opened, OpenError> {
+        let driver =
+            Driver { program: self.agent(), args: Vec::new(), readable: vec![self.agent()] };
+        open(Settings {
+            repo: Repository::open(&self.repo()).await.unwrap(),
+            dir: self.state_dir(),
+            drivers: BTreeMap::from([(Role::Developer, driver)]),
+            sandboxing: Sandbox::probe().await,
+            prices: Prices::shipped().unwrap(),
+            env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
+            readable: Vec::new(),
+        })
+        .await
+    }
+
+    /// A mission with one task, under a name of its own.
+    pub fn mission(&self, request: &str) -> Command {
+        let plan = r#"{"tasks": [{"id": "1", "title": "one"}]}"#;
+        Command::OpenMission {
+            request: RequestId(request.into()),
+            goal: request.into(),
+            target: "main".into(),
+            base: git(&self.repo(), &["rev-parse", "main"]).parse().unwrap(),
+            plan: Plan::parse(plan).unwrap(),
+            policy: Box::new(Policy::default()),
+            by: me(),
+        }
+    }
+}
+
+pub fn me() -> Actor {
+    Actor("ada".into())
+}
+
+pub fn team() -> Command {
+    Command::ConfigureTeam { seats: BTreeMap::from([(Role::Developer, 2)]), workers_max: 2 }
+}
+
+/// Bounded: a conductor that does not answer is a failed test, not a hanging one.
+pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(PATIENCE, wait).await;
+    waited.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
+
+pub fn git(dir: &Path, args: &[&str]) -> String {
+    let output = Process::new("git")
+        .args(args)
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_NAME"), "Person")))
+        .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "p@example.org")))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}

@@ -1,0 +1,104 @@
+//! Leading: one conductor a project, and what may happen without one.
+
+use kapelle_conductor::Error;
+use kapelle_conductor::project::{OpenError, record, store_path};
+use kapelle_core::mission::MissionStatus;
+use kapelle_core::{Command, MissionId, Refusal};
+use kapelle_store::{Error as StoreError, Reader};
+
+use crate::fixture::{Fixture, me, soon, team};
+
+fn pause() -> Command {
+    Command::PauseMission { mission: MissionId(1), reason: "lunch".into(), by: me() }
+}
+
+/// While a conductor leads, everything goes through it: a second writer would make its state a
+/// lie.
+#[tokio::test]
+async fn nothing_is_recorded_beside_a_conductor() {
+    let fixture = Fixture::new("true");
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(fixture.mission("one")).await.unwrap();
+    let head = || Reader::open(&store_path(&fixture.state_dir())).unwrap().head().unwrap();
+    // The branch is prepared beside us; that is its last step, for nobody is there to work.
+    let mut commits = opened.handle.follow();
+    let is_prepared =
+        |state: &kapelle_core::State| state.mission(MissionId(1)).unwrap().tip.is_some();
+    while !opened.handle.look(is_prepared).await.unwrap() {
+        soon("a commit", commits.recv()).await.unwrap();
+    }
+    let before = head();
+
+    let us = std::process::id();
+    let beside = record(&fixture.state_dir(), pause());
+    let held = |error: &StoreError| matches!(error, StoreError::Held { holder: Some(holder) } if holder.pid == us);
+    assert!(matches!(&beside, Err(Error::Store(error)) if held(error)), "{beside:?}");
+    let second = fixture.open().await;
+    assert!(matches!(&second, Err(OpenError::Store(error)) if held(error)), "{second:?}");
+    assert_eq!(head(), before);
+
+    opened.handle.shut_down();
+    soon("the end", opened.conductor.ended()).await.unwrap();
+    drop(opened.leadership);
+    record(&fixture.state_dir(), pause()).unwrap();
+    assert!(head().seq > before.seq);
+}
+
+/// A decision that is recorded while nobody leads is there for the next one, and a refusal says
+/// what it would say otherwise.
+#[tokio::test]
+async fn what_is_recorded_alone_is_taken_up_by_the_next_conductor() {
+    let fixture = Fixture::new("true");
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(fixture.mission("one")).await.unwrap();
+    opened.handle.shut_down();
+    soon("the end", opened.conductor.ended()).await.unwrap();
+    drop(opened.leadership);
+
+    record(&fixture.state_dir(), pause()).unwrap();
+    let again = record(&fixture.state_dir(), pause());
+    let already = Refusal::AlreadyPaused { mission: MissionId(1) };
+    assert!(matches!(&again, Err(Error::Refused(refusal)) if *refusal == already), "{again:?}");
+
+    let opened = fixture.open().await.unwrap();
+    let status = |state: &kapelle_core::State| state.mission(MissionId(1)).unwrap().status();
+    assert_eq!(opened.handle.look(status).await.unwrap(), MissionStatus::Paused);
+    assert!(!opened.recent.is_empty(), "what was before is shown");
+    opened.handle.shut_down();
+    soon("the end", opened.conductor.ended()).await.unwrap();
+}
+
+/// Shutting down ends the agents and keeps what they wrote; nothing is left but the journal and
+/// what it names.
+#[tokio::test]
+async fn a_shut_down_conductor_leaves_no_process_and_no_tree() {
+    let fixture = Fixture::new("echo half > half.txt; while :; do sleep 1000; done");
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    opened.handle.send(fixture.mission("one")).await.unwrap();
+    let store = Reader::open(&store_path(&fixture.state_dir())).unwrap().store_id().unwrap();
+    let work = fixture.state_dir().join("work");
+    let written = async {
+        loop {
+            let places = std::fs::read_dir(&work).into_iter().flatten().filter_map(Result::ok);
+            let mut files = places.map(|place| place.path().join("tree/half.txt"));
+            if files.any(|file| std::fs::read_to_string(file).is_ok_and(|text| text == "half\n")) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the agent's first file", written).await;
+    opened.handle.shut_down();
+    soon("the end", opened.conductor.ended()).await.unwrap();
+    let gone = async {
+        while !kapelle_workspace::reaper::running(&store).unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    // A sandbox goes a moment after the process that held it.
+    soon("the end of the agent's processes", gone).await;
+    assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
+    let kept = crate::fixture::git(&fixture.repo(), &["for-each-ref", "refs/kapelle/kept"]);
+    assert_eq!(kept.lines().count(), 1, "{kept}");
+}

@@ -1,0 +1,8 @@
+//! The conductor from inside a process: what no command line shows.
+
+// A fixture that cannot be built is a failed test; clippy only knows test functions.
+#![allow(clippy::unwrap_used)]
+
+mod commits;
+mod fixture;
+mod leading;
