@@ -125,12 +125,12 @@ pub struct DemoArgs {
     /// Print a final report as JSON
     #[arg(long)]
     pub json: bool,
-    /// Keep the dashboard open after the mission, until Ctrl-C
+    /// Keep the dashboard open after the mission, until Ctrl-C; so it does at a terminal
     #[arg(long)]
     pub keep_open: bool,
-    /// Let the scripted agents pause after every step, so that you can follow
-    #[arg(long, value_name = "MS", default_value_t = 0)]
-    pub pace: u64,
+    /// Let the scripted agents pause after every step [default: 300 at a terminal, else 0]
+    #[arg(long, value_name = "MS")]
+    pub pace: Option<u64>,
     /// The dashboard's port, 0 for any free one [default: 7117, or the next free one]
     #[arg(long)]
     pub port: Option<u16>,

@@ -103,7 +103,13 @@ async fn carry_out(
         }
         None => {
             record_alone(project, command)?;
-            say(format!("{done}; nothing runs this project now, go on with: kapelle run --resume"));
+            let next = match ask {
+                Ask::Cancel { .. } | Ask::Pause { .. } => "",
+                Ask::Answer { .. } | Ask::Resume { .. } | Ask::Approve { .. } => {
+                    "; nothing runs this project now, go on with: kapelle run --resume"
+                }
+            };
+            say(format!("{done}{next}"));
         }
     }
     Ok(Exit::Done)

@@ -4,6 +4,7 @@
 //! appears in its place whole or not at all, with its request in it, so that a demo that is killed
 //! at any moment can be resumed.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use kapelle_core::RequestId;
@@ -19,6 +20,9 @@ use crate::session::{Approval, Interrupts};
 
 const PLAN: &str = include_str!("demo/plan.json");
 const SCENARIO: &str = include_str!("demo/scenario.toml");
+
+/// What the scripted agents pause after every step when a person watches.
+const PACE_MS: u64 = 300;
 
 /// The sample repository's files.
 const FILES: [(&str, &str); 3] = [
@@ -36,7 +40,8 @@ pub async fn demo(args: DemoArgs) -> Result<Exit, Problem> {
         None => Place::temporary()?,
     };
     say(format!("making a sample repository in {}", place.dir.display()));
-    make_sample(&place.dir, args.pace, sandbox).await?;
+    let pace_ms = args.pace.unwrap_or(if watched_by_a_person(&args) { PACE_MS } else { 0 });
+    make_sample(&place.dir, pace_ms, sandbox).await?;
     let outcome = deliver(&place, &args, interrupts).await;
     if !place.stays {
         place.remove();
@@ -46,7 +51,7 @@ pub async fn demo(args: DemoArgs) -> Result<Exit, Problem> {
 
 async fn deliver(place: &Place, args: &DemoArgs, interrupts: Interrupts) -> Result<Exit, Problem> {
     let project = Project::at(&place.dir).await?;
-    say("a scripted team now delivers 8 tasks on it, test first; this takes about half a minute");
+    say("a scripted team now delivers 8 tasks on it, test first; this takes less than a minute");
     let watch = Watch {
         about: None,
         // The sample belongs to whoever runs the demo.
@@ -54,13 +59,18 @@ async fn deliver(place: &Place, args: &DemoArgs, interrupts: Interrupts) -> Resu
         json: args.json,
         dashboard: true,
         port: args.port,
-        keep_open: args.keep_open,
+        keep_open: args.keep_open || watched_by_a_person(args),
     };
     let exit = go_on(project, watch, interrupts).await?;
     if place.stays {
         say(format!("look around: cd {} && git log --stat", place.dir.display()));
     }
     Ok(exit)
+}
+
+/// Whether somebody sits at a terminal, for whom a demo of two seconds would be a blur.
+fn watched_by_a_person(args: &DemoArgs) -> bool {
+    !args.json && std::io::stderr().is_terminal()
 }
 
 struct Place {

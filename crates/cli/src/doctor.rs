@@ -72,7 +72,7 @@ async fn project() -> Finding {
         Ok(project) => {
             let roles: Vec<&str> = project.config.roles.keys().map(|role| role.name()).collect();
             let fine = !roles.is_empty();
-            let hint = (!fine).then(|| "`kapelle init` writes a kapelle.toml to start from".into());
+            let hint = (!fine).then(|| "name them under [roles] in kapelle.toml; `kapelle init` writes one to start from".into());
             let found = match fine {
                 true => format!("{} with agents for: {}", project.name(), roles.join(", ")),
                 false => format!("{} has no agents configured", project.name()),

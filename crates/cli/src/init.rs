@@ -28,8 +28,12 @@ pub async fn init(args: &InitArgs) -> Result<Exit, Problem> {
         options.create_new(true);
     }
     let file = options.open(&path).and_then(|mut file| file.write_all(TEMPLATE.as_bytes()));
-    file.map_err(|e| {
-        Problem::refused(format!("{}: {e}", path.display())).hint("replace it with --force")
+    file.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Problem::refused(format!("{} is there already", path.display()))
+                .hint("replace it with --force")
+        }
+        _ => Problem::environment(format!("{}: {e}", path.display())),
     })?;
     let budget = Config::default().policy().budget;
     say(format!("wrote {}", path.display()));

@@ -30,16 +30,22 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
             mission.budget_usd,
             mission.goal.lines().next().unwrap_or(""),
         ));
-        for line in [mission.status_reason, mission.needs.map(|needs| format!("next: {needs}"))]
-            .into_iter()
-            .flatten()
-        {
-            print(format!("    {line}"));
+        let next = mission.needs.map(|needs| format!("next: {needs}"));
+        for text in [mission.status_reason, next].into_iter().flatten() {
+            for line in text.lines() {
+                print(format!("    {line}"));
+            }
         }
     }
-    if let Some(holder) = kapelle_store::holder(&project.state_dir())? {
-        let url = holder.url.unwrap_or_else(|| "no dashboard".into());
-        print(format!("running: process {} ({url})", holder.pid));
+    match kapelle_store::holder(&project.state_dir())? {
+        Some(holder) => {
+            let url = holder.url.unwrap_or_else(|| "no dashboard".into());
+            print(format!("running: process {} ({url})", holder.pid));
+        }
+        None if state.missions().any(|mission| !mission.status().is_settled()) => {
+            print("nothing runs this project now; go on with: kapelle run --resume");
+        }
+        None => {}
     }
     Ok(Exit::Done)
 }
@@ -55,6 +61,7 @@ pub async fn tasks(args: LookArgs) -> Result<Exit, Problem> {
     for task in rows {
         let phase = task.phase.map(|phase| format!(" ({phase})")).unwrap_or_default();
         let why = task.why.unwrap_or_default();
+        let why = why.lines().next().unwrap_or("");
         print(format!(
             "{}/{}  {}{phase}  {}  {}",
             task.mission, task.name, task.status, task.title, why

@@ -176,9 +176,13 @@ async fn open_requested(session: &Session) -> Result<Option<MissionId>, Problem>
     })?;
     let mut policy = project.policy()?;
     policy.sandbox = request.sandbox;
+    if policy.checks.is_empty() {
+        say("WARNING: no checks are configured, so whatever agents leave will be merged");
+    }
     if policy.sandbox == Sandbox::Off {
         say("WARNING: agents and checks run without a sandbox; this choice is recorded");
     }
+    refuse_taken_branch(session, &request.request).await?;
     let command = Command::OpenMission {
         request: request.request,
         goal: request.goal,
@@ -199,6 +203,24 @@ async fn open_requested(session: &Session) -> Result<Option<MissionId>, Problem>
     };
     Request::remove(&dir)?;
     Ok(mission)
+}
+
+/// The branch of the next mission may be there from a state folder that was lost.
+async fn refuse_taken_branch(session: &Session, request: &RequestId) -> Result<(), Problem> {
+    let request = request.clone();
+    let next = session.handle().look(move |state| state.next_mission(&request)).await?;
+    let Some(branch) = next.map(|mission| mission.branch()) else { return Ok(()) };
+    match session.project().repo.branch_tip(&branch).await? {
+        None => Ok(()),
+        Some(tip) => {
+            Request::remove(&session.project().state_dir())?;
+            Err(Problem::refused(format!(
+                "the branch {branch} is there already, at {}",
+                tip.short()
+            ))
+                .hint(format!("it is not of this state folder; keep it under another name: git branch -m {branch} old/{branch}")))
+        }
+    }
 }
 
 /// The missions that have not ended, or the last one if all have.

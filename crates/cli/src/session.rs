@@ -5,15 +5,15 @@ use std::net::Ipv4Addr;
 
 use kapelle_conductor::project::{Opened, store_path};
 use kapelle_conductor::{Committed, Handle};
+use kapelle_core::activity::count;
 use kapelle_core::event::PauseReason;
 use kapelle_core::mission::{MissionStage, MissionStatus};
 use kapelle_core::{Actor, Command, Commit, MissionId, Record, State};
-use kapelle_server::{Access, view};
+use kapelle_server::{Access, Past, view};
 use kapelle_store::Reader;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::output::{Exit, Problem, clock_time, say};
@@ -34,7 +34,6 @@ pub enum Approval {
 pub struct Session {
     project: Project,
     opened: Opened,
-    commits: broadcast::Receiver<Committed>,
     dashboard: Option<String>,
 }
 
@@ -98,8 +97,7 @@ struct ReportJournal {
 impl Session {
     pub async fn start(project: Project) -> Result<Session, Problem> {
         let opened = project.open().await?;
-        let commits = opened.handle.follow();
-        Ok(Session { project, opened, commits, dashboard: None })
+        Ok(Session { project, opened, dashboard: None })
     }
 
     pub fn handle(&self) -> &Handle {
@@ -117,10 +115,12 @@ impl Session {
         let url = format!("http://{address}/");
         let access = Access { token: self.project.token()?.into() };
         let (name, handle) = (self.project.name(), self.opened.handle.clone());
-        let recent = std::mem::take(&mut self.opened.recent);
+        let past = Past {
+            recent: std::mem::take(&mut self.opened.recent),
+            commits: std::mem::replace(&mut self.opened.dashboard_commits, handle.follow()),
+        };
         tokio::spawn(async move {
-            if let Err(error) = kapelle_server::serve(listener, &name, handle, recent, access).await
-            {
+            if let Err(error) = kapelle_server::serve(listener, &name, handle, past, access).await {
                 say(format!("the dashboard ended: {error}"));
             }
         });
@@ -162,7 +162,7 @@ impl Session {
             let commit = tokio::select! {
                 biased;
                 () = interrupts.next() => return Ok(Ended::Interrupted),
-                commit = self.commits.recv() => commit,
+                commit = self.opened.commits.recv() => commit,
             };
             match commit {
                 Ok(records) => self.tell(records).await?,
@@ -245,14 +245,15 @@ impl Report {
     /// The same for people.
     pub fn say(&self) {
         let mission = &self.mission;
+        let retries = if self.retries == 1 { "retry" } else { "retries" };
         say(format!(
-            "{} is {}: {} of {} tasks completed, {} failed; {} attempts, {} retries; ${:.4} in {:.1} s",
+            "{} is {}: {} of {} completed, {} failed; {}, {} {retries}; ${:.4} in {:.1} s",
             mission.id,
             mission.status.name().replace('_', " "),
             self.tasks.completed,
-            self.tasks.total,
+            count(self.tasks.total, "task"),
             self.tasks.failed,
-            self.attempts,
+            count(self.attempts, "attempt"),
             self.retries,
             self.cost_usd,
             self.duration_ms as f64 / 1_000.0,
@@ -287,11 +288,13 @@ fn standing(state: &State, missions: &[MissionId]) -> Standing {
     Standing { proposed: proposed.collect(), settled, held }
 }
 
-/// One line a record, as the log shows it.
+/// One line a record, as the log shows it. Tasks of several missions may have the same name.
 pub fn lines(state: &State, records: &[Record]) -> Vec<String> {
+    let several = state.missions().nth(1).is_some();
     let told = records.iter().filter_map(|record| view::activity(state, record));
     told.map(|line| {
-        let task = line.task.map(|task| format!("{task}: ")).unwrap_or_default();
+        let mission = line.mission.filter(|_| several).map(|id| id + "/").unwrap_or_default();
+        let task = line.task.map(|task| format!("{mission}{task}: ")).unwrap_or_default();
         format!("[{}] {}: {task}{}", clock_time(line.at), line.actor.to_uppercase(), line.text)
     })
     .collect()

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 
 use kapelle_core::{Command, Engine, Record, Role, Seq};
 use kapelle_gateway::Prices;
-use kapelle_store::{Holder, Journal, Leadership, Reader, Sqlite, Writer};
+use kapelle_store::{Holder, Leadership, Reader, Writer};
 use kapelle_workspace::sandbox::Sandboxing;
 use kapelle_workspace::{Repository, Worktree, reaper, worktree};
+use tokio::sync::broadcast;
 
 use crate::clock;
-use crate::handle::Handle;
+use crate::handle::{Committed, Handle, channel};
 use crate::host::{Driver, Host};
 use crate::turn::{Conductor, start};
 
@@ -44,6 +45,9 @@ pub struct Opened {
     pub leadership: Leadership,
     /// The last records from before.
     pub recent: Vec<Record>,
+    /// Everything since then, for the person who watches and for the dashboard.
+    pub commits: broadcast::Receiver<Committed>,
+    pub dashboard_commits: broadcast::Receiver<Committed>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -92,8 +96,10 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
         env: settings.env,
         readable: settings.readable,
     };
-    let (handle, conductor) = start(engine, writer, host);
-    Ok(Opened { handle, conductor, leadership, recent })
+    let (handle, inbox) = channel();
+    let (commits, dashboard_commits) = (handle.follow(), handle.follow());
+    let conductor = start(engine, writer, host, handle.clone(), inbox);
+    Ok(Opened { handle, conductor, leadership, recent, commits, dashboard_commits })
 }
 
 /// Records a command while nobody runs the project. What follows from it is performed by the next
@@ -102,13 +108,18 @@ pub fn record(dir: &Path, command: Command) -> Result<(), crate::Error> {
     let holder = Holder { pid: std::process::id(), url: None, started_at: clock::now() };
     let _leadership = Leadership::take(dir, holder)?;
     let path = store_path(dir);
-    let mut store = Sqlite::open(&path)?;
-    let epoch = store.claim_epoch()?;
+    let writer = Writer::open(&path)?;
     let history = Reader::open(&path)?.history(Seq(0)).collect::<Result<Vec<_>, _>>()?;
     let mut engine = Engine::recover(history);
     let expected = engine.head();
-    let batch = engine.handle(vec![((), command)], clock::now());
-    store.append(epoch, expected, &batch.records)?;
+    let batch = engine.note(vec![((), command)], clock::now());
+    let (done, durable) = std::sync::mpsc::channel();
+    writer.append(writer.epoch(), expected, batch.records.clone(), move |result| {
+        // Whoever waits for it is below.
+        let _ = done.send(result);
+    });
+    durable.recv().map_err(|_| crate::Error::Stopped)??;
+    writer.close()?;
     for (_, reply) in engine.committed(batch).replies {
         reply?;
     }

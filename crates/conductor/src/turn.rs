@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::clock::SteadyClock;
-use crate::handle::{Error, Handle, Inbox, Message, Ticket, channel};
+use crate::handle::{Error, Handle, Inbox, Message, Ticket};
 use crate::host::{Host, Running};
 
 /// How many messages are decided on in one turn. More would only make the first ones wait.
@@ -34,11 +34,16 @@ impl Conductor {
 }
 
 /// Takes up a project where its journal ends.
-pub fn start(engine: Engine, writer: Writer, host: Host) -> (Handle, Conductor) {
-    let (handle, inbox) = channel();
-    let running = Running::new(host, handle.clone());
+pub(crate) fn start(
+    engine: Engine,
+    writer: Writer,
+    host: Host,
+    handle: Handle,
+    inbox: Inbox,
+) -> Conductor {
+    let running = Running::new(host, handle);
     let turns = Turns { engine, writer, running, inbox, clock: SteadyClock::default() };
-    (handle, Conductor { task: tokio::spawn(turns.run()) })
+    Conductor { task: tokio::spawn(turns.run()) }
 }
 
 struct Turns {

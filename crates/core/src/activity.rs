@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
+use crate::policy::Sandbox;
 use crate::state::State;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +29,12 @@ pub enum Level {
 #[must_use]
 pub fn line(state: &State, event: &Event) -> Option<Line> {
     let told = match event {
-        Event::MissionOpened { mission, goal, target, by, .. } => {
-            Told::info(format!("opened {mission} for {target}: {}", first_line(goal)))
+        Event::MissionOpened { mission, goal, target, policy, by, .. } => {
+            let walls = match policy.sandbox {
+                Sandbox::Required => "",
+                Sandbox::Off => ", WITHOUT A SANDBOX",
+            };
+            Told::info(format!("opened {mission} for {target}{walls}: {}", first_line(goal)))
                 .of_mission(*mission)
                 .by(by)
         }
@@ -133,7 +138,7 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
             (task, Told::info(format!("answered: {}", first_line(input))).by(by))
         }
         Event::ChangeRejected { task, failure } => {
-            (task, Told::error(format!("rejected: {}", first_line(&failure.message))))
+            (task, Told::error(format!("rejected: {}", gist(&failure.message))))
         }
         Event::RetryScheduled { task, from, .. } => {
             let from = match from {
@@ -254,6 +259,14 @@ const SENTENCE_CHARS_MAX: usize = 300;
 
 fn first_line(text: &str) -> &str {
     limits::head(text.trim().lines().next().unwrap_or(""), SENTENCE_CHARS_MAX)
+}
+
+/// What it is about, and how it ended.
+fn gist(text: &str) -> String {
+    match (first_line(text), last_line(text)) {
+        (first, last) if first == last => first.to_owned(),
+        (first, last) => format!("{first} {last}"),
+    }
 }
 
 /// The end of an output is where the error is.

@@ -198,6 +198,14 @@ impl fmt::Display for Commit {
     }
 }
 
+impl MissionId {
+    /// Where its tasks are merged before they are delivered.
+    #[must_use]
+    pub fn branch(self) -> String {
+        format!("kapelle/{self}")
+    }
+}
+
 impl fmt::Display for MissionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "m{}", self.0)

@@ -84,6 +84,13 @@ impl State {
         self.missions.get((id.0 as usize).checked_sub(1)?)
     }
 
+    /// The mission that this request would open; None if it already did.
+    #[must_use]
+    pub fn next_mission(&self, request: &RequestId) -> Option<MissionId> {
+        let taken = self.requests.contains_key(request);
+        (!taken).then(|| MissionId(self.missions.len() as u32 + 1))
+    }
+
     pub fn missions(&self) -> impl DoubleEndedIterator<Item = &Mission> {
         self.missions.iter()
     }

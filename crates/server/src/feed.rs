@@ -32,16 +32,16 @@ struct Past {
 }
 
 impl Feed {
-    /// `recent` are the last records from before the conductor started.
+    /// `recent` are the last records from before the conductor started, `commits` what came since.
     pub(crate) async fn start(
         project: &str,
         handle: Handle,
         recent: Vec<Record>,
+        commits: broadcast::Receiver<kapelle_conductor::Committed>,
     ) -> Result<Feed, kapelle_conductor::Error> {
         let (updates, _) = broadcast::channel(UPDATES_LAG_MAX);
         let past = Arc::new(Mutex::new(Past::default()));
         let feed = Feed { project: project.into(), handle, updates, past };
-        let commits = feed.handle.follow();
         let told = feed.handle.look(move |state| view::update(state, &recent, 0)).await?;
         feed.remember(&told);
         tokio::spawn(feed.clone().publish(commits));

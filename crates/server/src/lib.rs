@@ -11,4 +11,4 @@ pub mod view;
 pub mod wire;
 
 pub use client::Client;
-pub use routes::{Access, serve};
+pub use routes::{Access, Past, serve};

@@ -11,9 +11,10 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
-use kapelle_conductor::{Error, Handle};
+use kapelle_conductor::{Committed, Error, Handle};
 use kapelle_core::{Actor, Command, Record, TaskId};
 use tokio::net::TcpListener;
+use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::{Stream, StreamExt};
 
@@ -32,15 +33,24 @@ pub struct Access {
     pub token: Arc<str>,
 }
 
+/// What has happened so far.
+#[derive(Debug)]
+pub struct Past {
+    /// The last records from before the conductor started.
+    pub recent: Vec<Record>,
+    /// Everything since then.
+    pub commits: broadcast::Receiver<Committed>,
+}
+
 /// Serves until the conductor ends or the future is dropped.
 pub async fn serve(
     listener: TcpListener,
     project: &str,
     handle: Handle,
-    recent: Vec<Record>,
+    past: Past,
     access: Access,
 ) -> Result<(), ServeError> {
-    let feed = Feed::start(project, handle, recent).await?;
+    let feed = Feed::start(project, handle, past.recent, past.commits).await?;
     let api = Router::new()
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/stream", get(stream))

@@ -98,7 +98,7 @@ pub fn task(state: &State, mission: &mission::Mission, task: &task::Task) -> Tas
 fn phase(mission: &mission::Mission, task: &task::Task, status: Status) -> Option<String> {
     match status {
         Status::Completed => Some("complete".to_owned()),
-        Status::Pending if !task.started => None,
+        Status::Pending | Status::Blocked if !task.started => None,
         _ => task.phase(&mission.policy).map(|phase| phase.to_string()),
     }
 }
@@ -133,11 +133,14 @@ pub fn agents(state: &State) -> Vec<Agent> {
         .collect()
 }
 
-/// Spent over all missions; reserved and capped over those that have not ended.
+/// Of the missions that have not ended; of the last one if all have.
 #[must_use]
 pub fn cost(state: &State) -> Cost {
+    let open = state.missions().any(|mission| !mission.has_ended());
+    let last = state.missions().next_back().map(|mission| mission.id);
+    let counts = |m: &&mission::Mission| if open { !m.has_ended() } else { Some(m.id) == last };
     let sum = |of: fn(&mission::Mission) -> Usd| {
-        state.missions().map(of).fold(Usd::ZERO, |sum, usd| sum + usd).as_f64()
+        state.missions().filter(counts).map(of).fold(Usd::ZERO, |sum, usd| sum + usd).as_f64()
     };
     Cost {
         spent_usd: sum(|m| m.spent),

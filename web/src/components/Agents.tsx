@@ -33,7 +33,7 @@ const AgentRow = memo(function AgentRow({ agent }: { agent: Agent }) {
       <span className="clip doing">
         {busy ? (
           <>
-            busy with <b>{agent.task ?? "a task"}</b>
+            on <b>{agent.task ?? "a task"}</b>
             {agent.mission !== null && <span className="nothing"> {agent.mission}</span>}
           </>
         ) : (

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use kapelle_agents::Briefing;
 use kapelle_agents::command::{self, Ending, Word};
 use kapelle_core::command::{AttemptOutcome, Spending};
-use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::policy::Sandbox;
 use kapelle_core::report::Usage;
-use kapelle_core::{AgentId, Command, Commit, Effect, Fence, Usd, limits};
+use kapelle_core::{AgentId, Command, Commit, Effect, Fence, limits};
 use kapelle_workspace::git;
 use kapelle_workspace::process::{self, Exit, Spec};
 use kapelle_workspace::worktree::{self, Worktree};
@@ -130,10 +129,9 @@ impl Host {
         let ending = Ending { code: exit.code, signal: exit.signal, tail: exit.tail.clone() };
         let (word, usage) = command::read(&ending, report.as_deref());
         let spent = self.price(usage);
-        let outcome = match (word, &spent) {
-            (_, Err(failure)) => AttemptOutcome::Failed(failure.clone()),
-            (Word::Failed(failure), _) => AttemptOutcome::Failed(failure),
-            (Word::Done, _) => {
+        let outcome = match word {
+            Word::Failed(failure) => AttemptOutcome::Failed(failure),
+            Word::Done => {
                 let change = self.change(tree, briefing, fence).await?;
                 let touched = match &change {
                     Some(change) => self.repo.changed_paths(since, change).await?,
@@ -141,12 +139,12 @@ impl Host {
                 };
                 AttemptOutcome::Done { change, touched }
             }
-            (Word::Asks(question), _) => {
+            Word::Asks(question) => {
                 let change = self.change(tree, briefing, fence).await?;
                 AttemptOutcome::Asked { question, change }
             }
         };
-        Ok((outcome, spent.unwrap_or_default()))
+        Ok((outcome, spent))
     }
 
     async fn change(
@@ -172,14 +170,16 @@ impl Host {
         Ok(change)
     }
 
-    /// What the use of models cost. A price that is not known is never taken for zero.
-    fn price(&self, usage: Vec<Usage>) -> Result<Spending, Failure> {
-        let mut usd = Usd::ZERO;
+    /// What the use of models cost, as far as prices are known.
+    fn price(&self, usage: Vec<Usage>) -> Spending {
+        let mut spent = Spending::default();
         for call in &usage {
-            let cost = self.prices.cost(call);
-            usd += cost.map_err(|e| Failure::new(FailureKind::Budget, &e.to_string()))?;
+            match self.prices.cost(call) {
+                Ok(cost) => spent.usd += cost,
+                Err(unknown) => spent.unpriced = Some(unknown.model),
+            }
         }
-        Ok(Spending { usd, usage, unpriced: None })
+        Spending { usage, ..spent }
     }
 }
 

@@ -32,6 +32,7 @@ impl State {
         plan.validate()?;
         policy.validate()?;
         let mission = MissionId(self.missions.len() as u32 + 1);
+        let branch = mission.branch();
         Ok(vec![
             Event::MissionOpened {
                 mission,
@@ -39,7 +40,7 @@ impl State {
                 goal: goal.to_owned(),
                 target: target.to_owned(),
                 base: base.clone(),
-                branch: format!("kapelle/{mission}"),
+                branch,
                 policy: Box::new(policy.clone()),
                 by: by.clone(),
                 at: now,

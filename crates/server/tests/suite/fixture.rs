@@ -15,7 +15,7 @@ use kapelle_core::policy::Policy;
 use kapelle_core::{Actor, Command, RequestId, Role};
 use kapelle_gateway::Prices;
 use kapelle_server::wire::Overview;
-use kapelle_server::{Access, serve};
+use kapelle_server::{Access, Past, serve};
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -65,7 +65,8 @@ impl Fixture {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (handle, access) = (opened.handle.clone(), Access { token: TOKEN.into() });
-        tokio::spawn(async move { serve(listener, "sample", handle, Vec::new(), access).await });
+        let past = Past { recent: Vec::new(), commits: opened.handle.follow() };
+        tokio::spawn(async move { serve(listener, "sample", handle, past, access).await });
         Fixture { dir, opened, port }
     }
 
