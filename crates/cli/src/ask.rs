@@ -104,7 +104,8 @@ async fn carry_out(
         None => {
             record_alone(project, command)?;
             let next = match ask {
-                Ask::Cancel { .. } | Ask::Pause { .. } => "",
+                Ask::Cancel { .. } => "",
+                Ask::Pause { .. } => "; let it go on with: kapelle resume",
                 Ask::Answer { .. } | Ask::Resume { .. } | Ask::Approve { .. } => {
                     "; nothing runs this project now, go on with: kapelle run --resume"
                 }

@@ -116,7 +116,7 @@ fn a_pause_stops_the_agents_and_a_resume_lets_them_go_on() {
 fn going_on_with_a_paused_mission_says_what_it_needs() {
     let fixture = Fixture::with_agent(WAITS);
     at_work(&fixture, &[]).kill();
-    fixture.kapelle(&["pause", "--reason", "lunch"]).expect(0).says("kapelle run --resume");
+    fixture.kapelle(&["pause", "--reason", "lunch"]).expect(0).says("kapelle resume");
     fixture.run(&["--resume", "--yes"]).expect(4).says("kapelle resume m1");
     fixture.assert_nothing_runs();
 }
