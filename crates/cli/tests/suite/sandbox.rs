@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::fixture::{Fixture, developer};
 
-/// Tries everything that an agent has no business doing, and reports what it could do.
+/// Tries everything that an agent has no business doing, and reports what it could do. Whether a
+/// write got out is seen from outside: inside, an empty place in memory may take it.
 fn intruder(fixture: &Fixture) -> String {
     let (home, repo) = (fixture.path("home"), fixture.repo());
     let outside = fixture.path("outside");
@@ -18,8 +19,8 @@ fn intruder(fixture: &Fixture) -> String {
         cat {repo}/.kapelle/store.db > /dev/null && can read-store
         cat {repo}/.kapelle/token > /dev/null && can read-token
         cat {repo}/kapelle.toml > /dev/null && can read-checkout
-        echo x > {outside}/file && can write-outside
-        echo x > {repo}/file && can write-checkout
+        echo x > {outside}/file
+        echo x > {repo}/file
         echo x >> "$KAPELLE_BRIEFING" && can write-briefing
         git -C {repo} update-ref refs/heads/evil HEAD && can write-branch
         test -z "$SECRET_KEY" || can read-environment
@@ -42,6 +43,10 @@ fn could(fixture: &Fixture, args: &[&str]) -> Vec<String> {
     fixture.git(&["show", "main:could.txt"]).lines().map(str::to_owned).collect()
 }
 
+fn written_outside(fixture: &Fixture) -> [bool; 2] {
+    [fixture.path("outside"), fixture.repo()].map(|folder| folder.join("file").exists())
+}
+
 /// An agent runs what a model says, and a model says what it read somewhere.
 #[test]
 fn an_agent_sees_and_changes_nothing_but_its_tree() {
@@ -50,6 +55,7 @@ fn an_agent_sees_and_changes_nothing_but_its_tree() {
     let agent = fixture.script("agent.sh", &script);
     fixture.commit("kapelle.toml", &developer(&agent, ""));
     assert_eq!(could(&fixture, &[]), ["nothing"]);
+    assert_eq!(written_outside(&fixture), [false, false]);
     assert_eq!(fixture.git(&["branch", "--list", "evil"]), "");
     let opened = fixture.events("mission_opened");
     assert_eq!(opened[0]["policy"]["sandbox"], "required");
@@ -64,9 +70,10 @@ fn without_the_sandbox_it_could_and_the_journal_says_who_allowed_it() {
     let agent = fixture.script("agent.sh", &script);
     fixture.commit("kapelle.toml", &developer(&agent, ""));
     let could = could(&fixture, &["--unsandboxed"]);
-    for what in ["read-home", "read-store", "read-token", "write-outside", "write-branch"] {
+    for what in ["read-home", "read-store", "read-token", "write-branch"] {
         assert!(could.iter().any(|one| one == what), "{what} not in {could:?}");
     }
+    assert_eq!(written_outside(&fixture), [true, true]);
     // Even so, nothing of the person's environment comes along by accident.
     assert!(!could.iter().any(|one| one == "read-environment"), "{could:?}");
     let opened = fixture.events("mission_opened");

@@ -237,6 +237,9 @@ impl Host {
                 let question = Question { message, resume_id, options: vec!["yes".into()] };
                 AttemptOutcome::Asked { question, change }
             }
+            2 if self.chance(4) => {
+                AttemptOutcome::Failed(Failure::new(FailureKind::Auth, "the key was refused"))
+            }
             _ => AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()] },
         };
         let usd = if self.chance(50) { Usd::cents(300) } else { Usd::micros(12_345) };
