@@ -84,7 +84,7 @@ fn a_pause_stops_the_agents_and_a_resume_lets_them_go_on() {
     let mut run = at_work(&fixture, &["--yes"]);
     fixture.kapelle(&["pause", "--reason", "lunch"]).expect(0).says("paused");
     run.line_with("paused m1: lunch");
-    fixture.assert_nothing_runs();
+    fixture.assert_nobody_works();
     let status = fixture.json(&["status"]);
     assert_eq!(
         (&status[0]["status"], &status[0]["status_reason"]),
