@@ -154,6 +154,8 @@ fn a_second_run_is_refused_and_says_who_is_there() {
     let_go(&fixture);
     run.ended().expect(0);
     assert_eq!(fixture.events("mission_opened").len(), 1);
+    fixture.run(&["--resume"]).expect(0);
+    assert_eq!(fixture.events("mission_opened").len(), 1, "the refused one was carried out");
 
     let third = fixture.start_run(&["third", "--yes"]);
     let_go(&fixture);
