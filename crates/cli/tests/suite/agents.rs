@@ -134,7 +134,12 @@ fn an_agent_that_hangs_is_ended_and_tried_again() {
     let agent = fixture.script("agent.sh", script);
     let config = developer(&agent, "").replace("seats = 4", "seats = 4\ntimeout_seconds = 1");
     fixture.commit("kapelle.toml", &config);
-    let report = fixture.run(&["hang", "--yes", "--json"]).expect(0).json();
+    let mut run = fixture.start_run(&["hang", "--yes", "--json", "--keep-open"]);
+    run.line_with("the dashboard stays open");
+    // It is not the end of the run that ends it.
+    fixture.assert_nobody_works();
+    run.interrupt();
+    let report = run.ended().expect(0).json();
     assert_eq!((&report["attempts"], &report["retries"]), (&json!(2), &json!(1)));
     let failures = fixture.failures(1);
     assert_eq!(failures, [("timeout".to_owned(), "the attempt did not end within 1 s".to_owned())]);

@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, Live};
 /// An undisturbed demo logs about this many lines.
 const LINES: usize = 157;
 /// Four tests begin a quarter of this apart.
-const STRIDE: usize = 28;
+const STRIDE: usize = 32;
 
 struct Demo {
     fixture: Fixture,
@@ -100,7 +100,7 @@ fn killed_at(first: usize, stride: usize) {
     }
 }
 
-/// Power fails when it likes. Together the four tests hit two dozen moments, from the first line
+/// Power fails when it likes. Together the four tests hit twenty moments, from the first line
 /// to the last.
 #[test]
 fn a_run_that_is_killed_at_any_moment_goes_on_first_quarter() {

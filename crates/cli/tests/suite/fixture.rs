@@ -222,6 +222,15 @@ impl Fixture {
     pub fn assert_nothing_runs(&self) {
         nothing_runs(&self.repo());
     }
+
+    /// The same while Kapelle runs: what was stopped ends and is put away.
+    pub fn assert_nobody_works(&self) {
+        self.assert_nothing_runs();
+        eventually("the places of work are put away", || {
+            let left = workplaces(&self.repo());
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
+    }
 }
 
 /// The configuration of a developer who is this program, and no patience between retries.
@@ -239,13 +248,15 @@ pub fn assert_tidy(fixture: &Fixture, repo: &Path) {
     // A crash between the removal of a tree and that of git's record of it leaves the record.
     let left = worktrees.split("\n\n").filter(|one| !one.contains("\nprunable ")).count();
     assert_eq!(left, 1, "worktrees are left:\n{worktrees}");
-    let work = repo.join(".kapelle/work");
-    let left: Vec<PathBuf> =
-        fs::read_dir(&work).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(left, Vec::<PathBuf>::new(), "workplaces are left");
+    assert_eq!(workplaces(repo), Vec::<PathBuf>::new(), "places of work are left");
     let mut audit = Command::new(env!("CARGO_BIN_EXE_kapelle"));
     audit.args(["audit", "verify"]).current_dir(repo);
     Live::start(fixture.hermetic(&mut audit, PATH)).ended().expect(0);
+}
+
+fn workplaces(repo: &Path) -> Vec<PathBuf> {
+    let places = fs::read_dir(repo.join(".kapelle/work")).into_iter().flatten();
+    places.map(|place| place.unwrap().path()).collect()
 }
 
 /// A sandbox goes a moment after the process that held it, so this waits for it.

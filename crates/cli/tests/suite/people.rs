@@ -84,7 +84,7 @@ fn a_pause_stops_the_agents_and_a_resume_lets_them_go_on() {
     let mut run = at_work(&fixture, &["--yes"]);
     fixture.kapelle(&["pause", "--reason", "lunch"]).expect(0).says("paused");
     run.line_with("paused m1: lunch");
-    fixture.assert_nothing_runs();
+    fixture.assert_nobody_works();
     let status = fixture.json(&["status"]);
     assert_eq!(
         (&status[0]["status"], &status[0]["status_reason"]),
@@ -154,6 +154,8 @@ fn a_second_run_is_refused_and_says_who_is_there() {
     let_go(&fixture);
     run.ended().expect(0);
     assert_eq!(fixture.events("mission_opened").len(), 1);
+    fixture.run(&["--resume"]).expect(0);
+    assert_eq!(fixture.events("mission_opened").len(), 1, "the refused one was carried out");
 
     let third = fixture.start_run(&["third", "--yes"]);
     let_go(&fixture);
