@@ -135,8 +135,12 @@ pub enum CandidateOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdvanceOutcome {
     Advanced,
-    /// Somebody else moved the branch.
+    /// Somebody else moved the branch on: what we merged is still in it.
     Moved {
+        actual: Commit,
+    },
+    /// Somebody else moved the branch to where what we merged is not.
+    Lost {
         actual: Commit,
     },
 }

@@ -530,3 +530,46 @@ fn a_note_decides_but_sets_nothing_in_motion() {
         batch.records
     );
 }
+
+/// Delivering without a task's work, and calling it delivered, is the worst lie of all.
+#[test]
+fn a_branch_that_lost_merged_work_needs_a_person() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    world.finish("1", done(5, &["a"]));
+    let fence = world.fence_of("1");
+    world.must(Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(commit(5)) });
+    let fence = world.fence_of("1");
+    let outcome = AdvanceOutcome::Lost { actual: commit(9) };
+    world.must(Command::FinishAdvance { fence, outcome });
+    let mission = world.state().mission(M1).unwrap();
+    assert!(
+        matches!(&mission.paused, Some(PauseReason::Environment { message })
+        if message.contains("git branch -f kapelle/m1")),
+        "{:?}",
+        mission.paused
+    );
+    assert_eq!(mission.tip, Some(commit(1)));
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    assert!(matches!(world.running.values().next(), Some(Effect::AdvanceBranch { .. })));
+}
+
+#[test]
+fn a_decision_is_signed_in_one_line() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    let by = kapelle_core::Actor("x\nKAPELLE: delivered".into());
+    let forged = Command::PauseMission { mission: M1, reason: "r".into(), by };
+    assert!(matches!(world.send(forged), Err(Refusal::Missing { .. })));
+}
+
+/// Two wrongs: an unknown price does not excuse what is known to be too much.
+#[test]
+fn overspending_is_seen_beside_an_unknown_price() {
+    let mut world = World::with(vec![task("1", &[])], tight(300, 100));
+    world.chores();
+    let fence = world.fence_of("1");
+    let unpriced = Some("mystery".into());
+    let spent = Spending { usd: Usd::cents(120), unpriced, ..Spending::default() };
+    world.must(Command::FinishAttempt { fence, outcome: done(5, &["a"]), spent });
+    assert!(world.state().mission(M1).unwrap().paused.is_some());
+}

@@ -3,7 +3,7 @@
 use kapelle_core::engine::Rules;
 use kapelle_core::event::PauseReason;
 use kapelle_core::mission::{Mission, MissionStage, MissionStatus};
-use kapelle_core::{Actor, Command, Role};
+use kapelle_core::{Actor, Command, Commit, Role};
 
 use crate::agenda::{Sender, Thing};
 use crate::faults::Faults;
@@ -65,6 +65,14 @@ impl<R: Rules + Clone> World<R> {
             attended = true;
             if last.plus_ms(ATTENTION_MS) > self.now && last.0 > 0 {
                 continue;
+            }
+            // Whoever lets a mission go on puts its branch back first, as its pause says.
+            let put_back = mission.tip.clone().map(|tip| (mission.branch.clone(), tip));
+            if let (Command::ResumeMission { .. }, Some((branch, tip))) = (&command, put_back) {
+                let lost = |at: &Commit| !self.repo.is_ancestor(&tip, at);
+                if self.repo.branch(&branch).is_some_and(lost) {
+                    self.repo.set_branch(&branch, &tip);
+                }
             }
             let approves = u32::from(matches!(command, Command::ApproveDelivery { .. }));
             self.attended.insert(id, (self.now, approvals + approves));

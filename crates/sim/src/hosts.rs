@@ -135,7 +135,7 @@ impl<R: Rules + Clone> World<R> {
                 let outcome = CandidateOutcome::Conflict { paths: Vec::new() };
                 Command::FinishCandidate { fence, outcome }
             }
-            3 => Command::FinishAdvance { fence, outcome: AdvanceOutcome::Moved { actual } },
+            3 => Command::FinishAdvance { fence, outcome: AdvanceOutcome::Lost { actual } },
             4 => {
                 let outcome = DeliveryOutcome::Refused { reason: "confused".into() };
                 Command::FinishDelivery { fence, outcome }
@@ -202,7 +202,10 @@ impl<R: Rules + Clone> World<R> {
             self.repo.note_reached(branch, to);
             return Ok(AdvanceOutcome::Advanced);
         }
-        Ok(AdvanceOutcome::Moved { actual })
+        if self.repo.is_ancestor(from, &actual) {
+            return Ok(AdvanceOutcome::Moved { actual });
+        }
+        Ok(AdvanceOutcome::Lost { actual })
     }
 
     fn deliver(

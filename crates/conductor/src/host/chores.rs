@@ -43,7 +43,12 @@ impl Host {
     ) -> Result<Command, Trouble> {
         let outcome = match self.repo.advance(branch, from, to).await? {
             Advance::Advanced => AdvanceOutcome::Advanced,
-            Advance::Moved { actual: Some(actual) } => AdvanceOutcome::Moved { actual },
+            Advance::Moved { actual: Some(actual) } => {
+                match self.repo.is_ancestor(from, &actual).await? {
+                    true => AdvanceOutcome::Moved { actual },
+                    false => AdvanceOutcome::Lost { actual },
+                }
+            }
             Advance::Moved { actual: None } => return Err(Trouble::BranchGone(branch.to_owned())),
         };
         Ok(Command::FinishAdvance { fence, outcome })

@@ -8,7 +8,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::flow::Expectation;
 use crate::ids::{Actor, Commit, Fence, TaskId};
 use crate::limits;
-use crate::mission::MissionStage;
+use crate::mission::{Mission, MissionStage};
 use crate::refusal::Refusal;
 use crate::task::Stage;
 use crate::time::Timestamp;
@@ -123,6 +123,16 @@ impl State {
             return Err(wrong);
         };
         Ok(match outcome {
+            AdvanceOutcome::Lost { actual } => {
+                let tip = mission.tip.as_ref().map_or("nothing", |tip| tip.short());
+                let branch = &mission.branch;
+                let message = format!(
+                    "{branch} was moved to {}, without what was merged; put it back with \
+                     `git branch -f {branch} {tip}`",
+                    actual.short(),
+                );
+                self.give_up(fence, mission, &Failure::new(FailureKind::GitConflict, &message))
+            }
             AdvanceOutcome::Moved { actual } => {
                 vec![Event::BranchMoved { task: id, fence, actual: actual.clone() }]
             }
@@ -170,10 +180,16 @@ impl State {
             let retry_at = Some(now.plus_ms(wait.max(1)));
             return Ok(vec![Event::ChoreFailed { fence, failure, retry_at }]);
         }
+        Ok(self.give_up(fence, mission, &failure))
+    }
+
+    /// Trying again cannot help: a person has to look.
+    fn give_up(&self, fence: Fence, mission: &Mission, failure: &Failure) -> Vec<Event> {
         let reason = PauseReason::Environment { message: failure.message.clone() };
+        let failure = failure.clone();
         let mut events = vec![Event::ChoreFailed { fence, failure, retry_at: None }];
         events.extend(self.pause_for(mission, reason, Actor::kapelle(), Some(fence)));
-        Ok(events)
+        events
     }
 }
 

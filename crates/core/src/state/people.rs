@@ -29,6 +29,7 @@ impl State {
         }
         said("the goal", goal, limits::GOAL_CHARS_MAX)?;
         said("the target branch", target, limits::PATH_CHARS_MAX)?;
+        signed(by)?;
         plan.validate()?;
         policy.validate()?;
         let mission = MissionId(self.missions.len() as u32 + 1);
@@ -59,6 +60,7 @@ impl State {
             return Err(Refusal::AlreadyPaused { mission: id });
         }
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
+        signed(by)?;
         let reason = PauseReason::Person { text: reason.to_owned() };
         Ok(self.pause_for(mission, reason, by.clone(), None))
     }
@@ -93,6 +95,7 @@ impl State {
         if mission.paused.is_none() {
             return Err(Refusal::NotPaused { mission: id });
         }
+        signed(by)?;
         Ok(vec![Event::MissionResumed { mission: id, by: by.clone() }])
     }
 
@@ -105,6 +108,7 @@ impl State {
     ) -> Decision {
         self.open_mission_or_refuse(id)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
+        signed(by)?;
         let (reason, by) = (reason.to_owned(), by.clone());
         Ok(vec![Event::MissionCancelled { mission: id, reason, by, at: now }])
     }
@@ -123,6 +127,7 @@ impl State {
             });
         }
         said("the answer", input, limits::ANSWER_CHARS_MAX)?;
+        signed(by)?;
         Ok(vec![Event::CheckpointAnswered {
             task: id,
             resume_id: resume_id.to_owned(),
@@ -144,7 +149,7 @@ impl State {
                 approved: commit.clone(),
             });
         }
-        said("the name of who approves", &by.0, limits::TITLE_CHARS_MAX)?;
+        signed(by)?;
         let (commit, by) = (commit.clone(), by.clone());
         Ok(vec![Event::DeliveryApproved { mission: id, commit, by }])
     }
@@ -172,4 +177,13 @@ fn said(what: &'static str, text: &str, max: usize) -> Result<(), Refusal> {
         return Err(Refusal::TooLong { what, max });
     }
     Ok(())
+}
+
+/// Whoever decides must be named, in one line that cannot pass for two.
+fn signed(by: &Actor) -> Result<(), Refusal> {
+    let what = "the name of who decides";
+    if by.0.contains(char::is_control) {
+        return Err(Refusal::Missing { what });
+    }
+    said(what, &by.0, limits::TITLE_CHARS_MAX)
 }

@@ -35,13 +35,11 @@ impl State {
             let (usd, usage) = (spent.usd.max(worst), spent.usage.clone());
             events.push(Event::CostCharged { task: task.id, fence, usd, usage });
         }
-        if let Some(model) = &spent.unpriced {
+        let unpriced = spent.unpriced.as_ref().map(|model| {
             let message = format!("no price is known for the model {model:?}");
-            let failure = Failure::new(FailureKind::Budget, &message);
-            events.extend(self.fail_attempt(task.id, fence, failure, now));
-            return Ok(events);
-        }
-        events.extend(match outcome {
+            AttemptOutcome::Failed(Failure::new(FailureKind::Budget, &message))
+        });
+        events.extend(match unpriced.as_ref().unwrap_or(outcome) {
             AttemptOutcome::Done { change, touched } => {
                 self.judge_change(lease, fence, change.as_ref(), touched, now)
             }

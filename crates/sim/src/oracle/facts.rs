@@ -25,7 +25,7 @@ pub(crate) struct MissionFacts {
 pub(crate) struct TaskFacts {
     pub mission: MissionId,
     pub needs: Vec<TaskId>,
-    pub merged: bool,
+    pub merged: Option<Commit>,
 }
 
 impl Facts {
@@ -49,7 +49,7 @@ impl Facts {
                 for (task, number) in numbered() {
                     let needs = task.dependencies.iter();
                     let needs = needs.filter_map(|name| ids.get(name.as_str()).copied()).collect();
-                    let facts = TaskFacts { mission: *mission, needs, merged: false };
+                    let facts = TaskFacts { mission: *mission, needs, merged: None };
                     self.tasks.insert(TaskId(number), facts);
                 }
             }
@@ -64,9 +64,9 @@ impl Facts {
             Event::DeliveryApproved { mission, commit, .. } => self.with(*mission, |m| {
                 m.approved.insert(commit.clone());
             }),
-            Event::TaskMerged { task, .. } => {
+            Event::TaskMerged { task, commit, .. } => {
                 if let Some(facts) = self.tasks.get_mut(task) {
-                    facts.merged = true;
+                    facts.merged = Some(commit.clone());
                 }
             }
             _ => {}

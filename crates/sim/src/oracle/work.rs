@@ -9,6 +9,7 @@ use kapelle_core::flow::{Expectation, Phase};
 use kapelle_core::policy::Policy;
 use kapelle_core::{Commit, Event, Fence, MissionId, TaskId};
 
+use super::facts::TaskFacts;
 use super::{Facts, Verdict, ensure};
 use crate::repository::{Passed, Repository};
 
@@ -82,9 +83,11 @@ impl Work {
                     format!("{task:?} counts as merged, but {} never was the tip", commit.short())
                 })
             }
-            Event::DeliveryProposed { mission, .. } => {
-                ensure(facts.tasks_of(*mission).all(|task| task.merged), || {
-                    format!("{mission} is proposed before all of it is merged")
+            Event::DeliveryProposed { mission, commit } => {
+                let is_in = |merged: &Commit| repo.is_ancestor(merged, commit);
+                let all_in = |task: &TaskFacts| task.merged.as_ref().is_some_and(is_in);
+                ensure(facts.tasks_of(*mission).all(all_in), || {
+                    format!("{mission} is proposed at {}, without all of it", commit.short())
                 })
             }
             Event::DeliveryApproved { mission, commit, .. } => {
@@ -104,9 +107,11 @@ impl Work {
             format!("{id:?} starts in a stopped mission")
         })?;
         ensure(self.prepared.contains(&task.mission), || format!("{id:?} starts on no branch"))?;
-        ensure(!task.merged, || format!("{id:?} starts although it is merged"))?;
+        ensure(task.merged.is_none(), || format!("{id:?} starts although it is merged"))?;
         for need in &task.needs {
-            ensure(facts.task(*need)?.merged, || format!("{id:?} starts before {need:?}"))?;
+            ensure(facts.task(*need)?.merged.is_some(), || {
+                format!("{id:?} starts before {need:?}")
+            })?;
         }
         let turn = self.tasks.entry(id).or_default().phases_accepted;
         let expected = mission.policy.flow.get(turn);
