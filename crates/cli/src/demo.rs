@@ -5,6 +5,7 @@
 //! at any moment can be resumed.
 
 use std::io::IsTerminal;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use kapelle_core::RequestId;
@@ -108,13 +109,28 @@ async fn make_sample(dir: &Path, pace_ms: u64, sandbox: Sandbox) -> Result<(), P
     let file = |e: std::io::Error| Problem::environment(format!("{}: {e}", dir.display()));
     let name = dir.file_name().ok_or_else(|| Problem::usage("the demo needs a folder"))?;
     let beside = dir.with_file_name(format!(".{}-{}", name.to_string_lossy(), std::process::id()));
-    std::fs::create_dir_all(&beside).map_err(file)?;
+    if let Some(parent) = beside.parent() {
+        std::fs::create_dir_all(parent).map_err(file)?;
+    }
+    // The folder for temporary files is everybody's: what is there already is not ours.
+    std::fs::DirBuilder::new().mode(0o700).create(&beside).map_err(file)?;
+    let made = fill_sample(&beside, pace_ms, sandbox).await;
+    let made = made.and_then(|()| std::fs::rename(&beside, dir).map_err(file));
+    if made.is_err() {
+        // The error says more than what could not be cleared away after it.
+        let _ = std::fs::remove_dir_all(&beside);
+    }
+    made
+}
+
+async fn fill_sample(dir: &Path, pace_ms: u64, sandbox: Sandbox) -> Result<(), Problem> {
+    let file = |e: std::io::Error| Problem::environment(format!("{}: {e}", dir.display()));
     for (path, text) in FILES {
-        let path = beside.join(path);
-        std::fs::create_dir_all(path.parent().unwrap_or(&beside)).map_err(file)?;
+        let path = dir.join(path);
+        std::fs::create_dir_all(path.parent().unwrap_or(dir)).map_err(file)?;
         std::fs::write(&path, text).map_err(file)?;
     }
-    let git = Git::in_dir(&beside);
+    let git = Git::in_dir(dir);
     let commands: [&[&str]; 3] = [
         &["init", "--quiet", "--initial-branch=main"],
         &["add", "--all"],
@@ -132,11 +148,10 @@ async fn make_sample(dir: &Path, pace_ms: u64, sandbox: Sandbox) -> Result<(), P
         target: Some("main".into()),
         by: person(),
     };
-    let state = beside.join(STATE_DIR);
+    let state = dir.join(STATE_DIR);
     request.write(&state)?;
     let scenario = format!("pace_ms = {pace_ms}\n{SCENARIO}");
-    std::fs::write(state.join("scenario.toml"), scenario).map_err(file)?;
-    std::fs::rename(&beside, dir).map_err(file)
+    std::fs::write(state.join("scenario.toml"), scenario).map_err(file)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use kapelle_core::mission::MissionStatus;
+use kapelle_core::mission::{Mission, MissionStatus};
 use kapelle_core::plan::{Plan, PlannedTask, Priority};
 use kapelle_core::policy::Sandbox;
 use kapelle_core::{Actor, Command, MissionId, Refusal, RequestId};
@@ -223,11 +223,11 @@ async fn refuse_taken_branch(session: &Session, request: &RequestId) -> Result<(
     }
 }
 
-/// The missions that have not ended, or the last one if all have.
+/// The missions that have neither ended nor failed, or the last one if all have.
 async fn unfinished(session: &Session) -> Result<Vec<MissionId>, Problem> {
     let look = |state: &kapelle_core::State| {
-        let open: Vec<MissionId> =
-            state.missions().filter(|m| !m.has_ended()).map(|m| m.id).collect();
+        let over = |m: &&Mission| m.has_ended() || m.status() == MissionStatus::Failed;
+        let open: Vec<MissionId> = state.missions().filter(|m| !over(m)).map(|m| m.id).collect();
         let last = state.missions().next_back().map(|m| m.id);
         if open.is_empty() { last.into_iter().collect() } else { open }
     };

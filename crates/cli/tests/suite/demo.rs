@@ -76,6 +76,12 @@ fn a_demo_that_cannot_run_leaves_nothing() {
         assert_eq!(entries(&fixture.path("home")), Vec::<String>::new());
         assert!(!dir.exists());
     }
+    // A file is where the folder should be: nothing is left beside it either.
+    let taken = fixture.path("taken");
+    fs::write(&taken, "mine\n").unwrap();
+    let before = entries(&fixture.path("")).len();
+    fixture.kapelle(&["demo", "--port", "0", "--dir", taken.to_str().unwrap()]).expect(6);
+    assert_eq!(entries(&fixture.path("")).len(), before);
     // Nor may a port that is taken leave the sample behind.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

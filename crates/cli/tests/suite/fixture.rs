@@ -233,6 +233,18 @@ impl Fixture {
     }
 }
 
+impl Drop for Fixture {
+    /// A test that fails must not leave an agent behind, not even one without a sandbox.
+    fn drop(&mut self) {
+        if thread::panicking() && self.repo().join(".kapelle/store.db").exists() {
+            for pid in self.processes() {
+                // It may be gone already.
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+    }
+}
+
 /// The configuration of a developer who is this program, and no patience between retries.
 pub fn developer(agent: &Path, more: &str) -> String {
     let agent = agent.to_str().unwrap();

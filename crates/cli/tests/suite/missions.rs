@@ -32,6 +32,8 @@ fn a_failed_mission_does_not_stand_in_the_way() {
     fixture.run(&["fail"]).expect(1);
     fixture.run(&["roses", "--yes"]).expect(0);
     assert_eq!(fixture.file("roses.txt"), "roses\n");
+    let last = fixture.run(&["--resume", "--json"]).expect(0).json();
+    assert_eq!(last["mission"]["id"], "m2");
 }
 
 /// The answer to `kapelle approve m1` is about m1, whatever else waits.
