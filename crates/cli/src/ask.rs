@@ -13,7 +13,7 @@ use kapelle_server::wire::Ask;
 use crate::args::{AnswerArgs, ApproveArgs, CancelArgs, PauseArgs, ResumeArgs};
 use crate::output::{Exit, Problem, say};
 use crate::project::{Project, person, refusal};
-use crate::run::{Watch, go_on, ready_to_resume};
+use crate::run::{About, Watch, go_on, ready_to_resume};
 use crate::session::{Approval, Interrupts};
 
 pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
@@ -34,14 +34,13 @@ pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
     record_alone(&project, Command::ApproveDelivery { mission, commit: commit.clone(), by })?;
     say(format!("approved {} of {mission}", commit.short()));
     let watch = Watch {
-        about: Some(mission),
         approval: Approval::Asked,
         json: args.json,
         dashboard: false,
         port: None,
         keep_open: false,
     };
-    go_on(project, watch, interrupts).await
+    go_on(project, About::Mission(mission), watch, interrupts).await
 }
 
 pub async fn answer(args: AnswerArgs) -> Result<Exit, Problem> {

@@ -174,6 +174,10 @@ impl Config {
                 let what = format!("[roles.{role}] needs either `command` or `scripted`");
                 return Err(Error::Wrong(what));
             }
+            if config.seats == Some(0) || config.timeout_seconds == Some(0) {
+                let what = format!("[roles.{role}]: seats and timeout_seconds must be at least 1");
+                return Err(Error::Wrong(what));
+            }
         }
         self.prices()?;
         self.policy().validate().map_err(|invalid| Error::Wrong(invalid.to_string()))
@@ -264,6 +268,7 @@ mod tests {
         assert_eq!(money, "kapelle.toml line 3: -3 is not an amount of money");
         assert!(wrong("[roles.developer]\nseats = 1").contains("`command` or `scripted`"));
         assert!(wrong("[flow]\nphases = [\"red\"]").contains("there are no checks"));
+        assert!(wrong("[roles.tester]\ncommand = [\"a\"]\nseats = 0").contains("at least 1"));
         assert!(wrong("[roles.cook]\ncommand = [\"a\"]").contains("unknown variant"));
     }
 

@@ -16,7 +16,7 @@ use kapelle_workspace::Git;
 use crate::args::DemoArgs;
 use crate::output::{Exit, Problem, say};
 use crate::project::{Project, STATE_DIR, person, ready_to_confine};
-use crate::run::{Request, Watch, go_on};
+use crate::run::{About, Request, Watch, go_on};
 use crate::session::{Approval, Interrupts};
 
 const PLAN: &str = include_str!("demo/plan.json");
@@ -54,7 +54,6 @@ async fn deliver(place: &Place, args: &DemoArgs, interrupts: Interrupts) -> Resu
     let project = Project::at(&place.dir).await?;
     say("a scripted team now delivers 8 tasks on it, test first; this takes less than a minute");
     let watch = Watch {
-        about: None,
         // The sample belongs to whoever runs the demo.
         approval: Approval::Given,
         json: args.json,
@@ -62,7 +61,7 @@ async fn deliver(place: &Place, args: &DemoArgs, interrupts: Interrupts) -> Resu
         port: args.port,
         keep_open: args.keep_open || watched_by_a_person(args),
     };
-    let exit = go_on(project, watch, interrupts).await?;
+    let exit = go_on(project, About::Unfinished, watch, interrupts).await?;
     if place.stays {
         say(format!("look around: cd {} && git log --stat", place.dir.display()));
     }

@@ -121,17 +121,23 @@ impl From<kapelle_store::Error> for Problem {
     }
 }
 
+/// Text of agents and repositories is data: it must not move the cursor or clear the screen.
+fn harmless(text: impl fmt::Display) -> String {
+    let control = |c: char| c.is_control() && c != '\n' && c != '\t';
+    text.to_string().replace(control, "\u{fffd}")
+}
+
 /// One line to stderr.
 pub fn say(line: impl fmt::Display) {
     use std::io::Write;
     // If nobody reads our chatter, the work goes on.
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", harmless(line));
 }
 
 /// Data to stdout. A reader that went away (`| head`) is no error of ours.
 pub fn print(text: impl fmt::Display) {
     use std::io::Write;
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    let _ = writeln!(std::io::stdout().lock(), "{}", harmless(text));
 }
 
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), Problem> {
@@ -145,4 +151,14 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<(), Problem> {
 pub fn clock_time(at_ms: u64) -> String {
     let seconds = at_ms / 1_000 % 86_400;
     format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::harmless;
+
+    #[test]
+    fn a_terminal_is_not_for_agents_to_steer() {
+        assert_eq!(harmless("a\u{1b}[2Jb\nc\td\r"), "a\u{fffd}[2Jb\nc\td\u{fffd}");
+    }
 }

@@ -5,7 +5,7 @@
 //! two missions.
 
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kapelle_core::mission::{Mission, MissionStatus};
 use kapelle_core::plan::{Plan, PlannedTask, Priority};
@@ -18,8 +18,6 @@ use crate::output::{Exit, Problem, print_json, say};
 use crate::project::{Project, person};
 use crate::session::{Approval, Ended, Interrupts, Session, Until};
 
-const REQUEST_FILE: &str = "request.json";
-
 /// What a person asked for.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
@@ -31,11 +29,19 @@ pub struct Request {
     pub by: String,
 }
 
+/// What a session is about.
+#[derive(Debug)]
+pub enum About {
+    /// A new goal. Its request is on disk.
+    Goal(Box<Request>),
+    Mission(MissionId),
+    /// What was asked for and not opened, and what is unfinished.
+    Unfinished,
+}
+
 /// How a session is watched and ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch {
-    /// The mission that this is about; without it, what was asked for last or is unfinished.
-    pub about: Option<MissionId>,
     pub approval: Approval,
     pub json: bool,
     pub dashboard: bool,
@@ -47,7 +53,6 @@ pub async fn run(args: RunArgs) -> Result<Exit, Problem> {
     let interrupts = Interrupts::listen()?;
     let project = Project::here().await?;
     let watch = Watch {
-        about: None,
         approval: if args.yes { Approval::Given } else { Approval::Asked },
         json: args.json,
         dashboard: !args.no_dashboard,
@@ -56,7 +61,7 @@ pub async fn run(args: RunArgs) -> Result<Exit, Problem> {
     };
     if args.resume {
         ready_to_resume(&project).await?;
-        return go_on(project, watch, interrupts).await;
+        return go_on(project, About::Unfinished, watch, interrupts).await;
     }
     let sandbox = if args.unsandboxed { Sandbox::Off } else { Sandbox::Required };
     let plan = plan(&args)?;
@@ -78,17 +83,27 @@ pub async fn run(args: RunArgs) -> Result<Exit, Problem> {
         by: person(),
     };
     request.write(&project.state_dir())?;
-    go_on(project, watch, interrupts).await
+    go_on(project, About::Goal(Box::new(request)), watch, interrupts).await
 }
 
-/// Starts what was asked for last, or goes on with what is unfinished.
+/// Starts what was asked for, or goes on with what was begun.
 pub async fn go_on(
     project: Project,
+    about: About,
     watch: Watch,
     mut interrupts: Interrupts,
 ) -> Result<Exit, Problem> {
-    let mut session = Session::start(project).await?;
-    let outcome = watched(&mut session, watch, &mut interrupts).await;
+    let dir = project.state_dir();
+    let mut session = match (Session::start(project).await, &about) {
+        (Ok(session), _) => session,
+        (Err(problem), About::Goal(request)) => {
+            // Somebody else has the lead, and must not find it.
+            request.remove(&dir)?;
+            return Err(problem);
+        }
+        (Err(problem), _) => return Err(problem),
+    };
+    let outcome = watched(&mut session, about, watch, &mut interrupts).await;
     let ended = session.end().await;
     let exit = outcome?;
     ended?;
@@ -97,19 +112,22 @@ pub async fn go_on(
 
 async fn watched(
     session: &mut Session,
+    about: About,
     watch: Watch,
     interrupts: &mut Interrupts,
 ) -> Result<Exit, Problem> {
     if watch.dashboard {
         session.serve(watch.port).await?;
     }
-    let asked = match watch.about {
-        Some(mission) => Some(mission),
-        None => open_requested(session).await?,
-    };
-    let missions = match asked {
-        Some(mission) => vec![mission],
-        None => unfinished(session).await?,
+    let missions = match about {
+        About::Mission(mission) => vec![mission],
+        About::Goal(request) => vec![open_requested(session, *request).await?],
+        About::Unfinished => {
+            for request in Request::pending(&session.project().state_dir())? {
+                open_requested(session, request).await?;
+            }
+            unfinished(session).await?
+        }
     };
     let Some(&mission) = missions.last() else { return Err(nothing_to_resume()) };
     let ended = session.watch(&missions, watch.approval, Until::Settled, interrupts).await?;
@@ -133,12 +151,12 @@ async fn watched(
 /// Refuses to go on where nothing was begun, and where what was begun could not be worked on:
 /// the work is not to blame for a machine that cannot do it.
 pub async fn ready_to_resume(project: &Project) -> Result<(), Problem> {
-    let request = Request::read(&project.state_dir())?;
-    if let Some(request) = &request {
+    let requests = Request::pending(&project.state_dir())?;
+    for request in &requests {
         project.ready_to_work(&project.policy()?.flow, request.sandbox).await?;
     }
     if !project.is_begun() {
-        return if request.is_some() { Ok(()) } else { Err(nothing_to_resume()) };
+        return if requests.is_empty() { Err(nothing_to_resume()) } else { Ok(()) };
     }
     let (_, engine) = project.read()?;
     for mission in engine.state().missions().filter(|mission| has_work(mission.status())) {
@@ -164,11 +182,16 @@ fn nothing_to_resume() -> Problem {
         .hint("start a mission: kapelle run \"what you want\" --plan plan.json")
 }
 
-/// Opens the mission of the request file, once, however often it is tried.
-async fn open_requested(session: &Session) -> Result<Option<MissionId>, Problem> {
+/// Opens the mission of a request, once, however often it is tried. What is refused is forgotten.
+async fn open_requested(session: &Session, request: Request) -> Result<MissionId, Problem> {
+    let dir = session.project().state_dir();
+    let opened = open(session, &request).await;
+    request.remove(&dir)?;
+    opened
+}
+
+async fn open(session: &Session, request: &Request) -> Result<MissionId, Problem> {
     let project = session.project();
-    let dir = project.state_dir();
-    let Some(request) = Request::read(&dir)? else { return Ok(None) };
     let target = target(project, request.target.as_deref()).await?;
     let base = project.repo.branch_tip(&target).await?.ok_or_else(|| {
         Problem::refused(format!("there is no branch {target}"))
@@ -184,25 +207,21 @@ async fn open_requested(session: &Session) -> Result<Option<MissionId>, Problem>
     }
     refuse_taken_branch(session, &request.request).await?;
     let command = Command::OpenMission {
-        request: request.request,
-        goal: request.goal,
+        request: request.request.clone(),
+        goal: request.goal.clone(),
         target,
         base,
-        plan: request.plan,
+        plan: request.plan.clone(),
         policy: Box::new(policy),
-        by: Actor(request.by),
+        by: Actor(request.by.clone()),
     };
-    let mission = match session.handle().send(command).await {
-        Ok(accepted) => accepted.opened,
-        Err(kapelle_conductor::Error::Refused(Refusal::MissionExists { mission })) => Some(mission),
-        Err(other) => {
-            // A request that is refused will be refused again.
-            Request::remove(&dir)?;
-            return Err(other.into());
-        }
-    };
-    Request::remove(&dir)?;
-    Ok(mission)
+    match session.handle().send(command).await {
+        Ok(accepted) => accepted
+            .opened
+            .ok_or_else(|| Problem::environment("the mission was accepted but not opened")),
+        Err(kapelle_conductor::Error::Refused(Refusal::MissionExists { mission })) => Ok(mission),
+        Err(other) => Err(other.into()),
+    }
 }
 
 /// The branch of the next mission may be there from a state folder that was lost.
@@ -213,7 +232,6 @@ async fn refuse_taken_branch(session: &Session, request: &RequestId) -> Result<(
     match session.project().repo.branch_tip(&branch).await? {
         None => Ok(()),
         Some(tip) => {
-            Request::remove(&session.project().state_dir())?;
             Err(Problem::refused(format!(
                 "the branch {branch} is there already, at {}",
                 tip.short()
@@ -296,35 +314,48 @@ impl Request {
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
         builder.create(dir).map_err(file)?;
-        let beside = dir.join(format!("{REQUEST_FILE}.new"));
+        let place = self.place(dir);
+        let beside = place.with_extension("new");
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         options.custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits());
         let mut created = options.open(&beside).map_err(file)?;
         std::io::Write::write_all(&mut created, &text).map_err(file)?;
         created.sync_all().map_err(file)?;
-        std::fs::rename(&beside, dir.join(REQUEST_FILE)).map_err(file)
+        std::fs::rename(&beside, place).map_err(file)
     }
 
-    fn read(dir: &Path) -> Result<Option<Request>, Problem> {
-        let path = dir.join(REQUEST_FILE);
-        match std::fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
-                Problem::environment(format!("{}: {e}", path.display()))
-                    .hint("remove the file and ask again")
-            }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Problem::environment(format!("{}: {error}", path.display()))),
-        }
+    /// What was asked for and not opened, oldest first.
+    fn pending(dir: &Path) -> Result<Vec<Request>, Problem> {
+        let Ok(entries) = dir.read_dir() else { return Ok(Vec::new()) };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> =
+            names.filter(|n| n.starts_with("request-") && n.ends_with(".json")).collect();
+        names.sort();
+        names.iter().map(|name| Request::read(&dir.join(name))).collect()
     }
 
-    fn remove(dir: &Path) -> Result<(), Problem> {
-        let path = dir.join(REQUEST_FILE);
+    fn read(path: &Path) -> Result<Request, Problem> {
+        let wrong = |e: &dyn std::fmt::Display| {
+            Problem::environment(format!("{}: {e}", path.display()))
+                .hint("remove the file and ask again")
+        };
+        let text = std::fs::read(path).map_err(|e| wrong(&e))?;
+        serde_json::from_slice(&text).map_err(|e| wrong(&e))
+    }
+
+    fn remove(&self, dir: &Path) -> Result<(), Problem> {
+        let path = self.place(dir);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(Problem::environment(format!("{}: {error}", path.display())))
             }
             _ => Ok(()),
         }
+    }
+
+    /// A file of its own: two people who ask at the same moment must not get each other's goal.
+    fn place(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("request-{}.json", self.request.0))
     }
 }

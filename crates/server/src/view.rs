@@ -109,8 +109,14 @@ fn question(task: &task::Task) -> Option<Question> {
     Some(Question {
         text: question.message.clone(),
         options: question.options.clone(),
-        command: format!("kapelle answer {}/{} {example:?}", task.mission, task.name()),
+        command: format!("kapelle answer {}/{} {}", task.mission, task.name(), quoted(example)),
     })
+}
+
+/// As one word of a shell, whatever an agent put into it: a person will paste it.
+fn quoted(text: &str) -> String {
+    let plain = text.replace(char::is_control, " ");
+    format!("'{}'", plain.replace('\'', "'\\''"))
 }
 
 #[must_use]
@@ -209,5 +215,18 @@ fn mission_of(event: &Event) -> Option<MissionId> {
     match event {
         Event::ChoreStarted { mission, .. } | Event::ChoreDue { mission, .. } => Some(*mission),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    /// The option comes from an agent, and the command from us: only one of them may be obeyed.
+    #[test]
+    fn an_option_is_one_word_of_the_shell() {
+        assert_eq!(quoted("csv"), "'csv'");
+        assert_eq!(quoted("$(touch x)"), "'$(touch x)'");
+        assert_eq!(quoted("it's\n'; rm"), r"'it'\''s '\''; rm'");
     }
 }

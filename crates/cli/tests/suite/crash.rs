@@ -184,7 +184,10 @@ fn a_request_is_carried_out_once_however_early_the_crash() {
     let run = fixture.start_run(&["write a poem"]);
     crate::fixture::eventually("the request is written", || {
         let dir = fixture.repo().join(".kapelle");
-        let found = dir.join("request.json").exists() || dir.join("store.db").exists();
+        let names = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let found = names.map(|name| name.to_string_lossy().into_owned()).any(|name| {
+            (name.starts_with("request-") && name.ends_with(".json")) || name == "store.db"
+        });
         if found { Ok(()) } else { Err("neither request nor store") }
     });
     run.kill();

@@ -42,7 +42,7 @@ fn at_work(fixture: &Fixture, args: &[&str]) -> Live {
 fn a_question_waits_for_its_answer_while_nothing_runs() {
     let fixture = Fixture::with_agent(ASKS);
     let asked = fixture.run(&["paint it", "--yes", "--json"]).expect(4);
-    let asked = asked.says("asks: Which colour?").says("kapelle answer m1/1 \"blue\"");
+    let asked = asked.says("asks: Which colour?").says("kapelle answer m1/1 'blue'");
     assert_eq!(asked.json()["mission"]["status"], "awaiting_answer");
     let question = &fixture.task("1")["question"];
     assert_eq!(question["text"], "Which colour?");
@@ -225,4 +225,37 @@ fn a_run_that_is_kept_open_goes_on_with_what_people_ask_for() {
     run.interrupt();
     run.ended().expect(0);
     assert_eq!(fixture.file("poem.txt"), "roses\n");
+}
+
+/// Two goals at the same moment: one is carried out, the other is refused, and neither becomes
+/// the other.
+#[test]
+fn two_goals_at_once_do_not_become_each_other() {
+    let fixture = Fixture::with_agent("echo \"$KAPELLE_MISSION\" > goal.txt");
+    let goals = ["first goal", "second goal"];
+    let runs = goals.map(|goal| fixture.start_run(&[goal, "--yes"]));
+    let ended = runs.map(crate::fixture::Live::ended);
+    let done: Vec<&str> = std::iter::zip(goals, &ended)
+        .filter(|(_, done)| done.code == 0)
+        .map(|(goal, _)| goal)
+        .collect();
+    assert!(!done.is_empty(), "nobody was served");
+    let opened = fixture.events("mission_opened");
+    let told: Vec<&str> = opened.iter().filter_map(|event| event["goal"].as_str()).collect();
+    let (mut told, mut done) = (told, done);
+    told.sort_unstable();
+    done.sort_unstable();
+    assert_eq!(told, done);
+    let left = fixture.repo().join(".kapelle").read_dir().unwrap();
+    let left = left.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    assert_eq!(left.filter(|name| name.starts_with("request-")).count(), 0);
+}
+
+/// What was refused must not be carried out behind somebody's back when it becomes possible.
+#[test]
+fn a_goal_for_a_missing_branch_is_forgotten() {
+    let fixture = Fixture::with_agent("echo x > x.txt");
+    fixture.run(&["wrong idea", "--target", "nosuch"]).expect(3);
+    fixture.git(&["branch", "nosuch"]);
+    fixture.run(&["--resume", "--yes"]).expect(3).says("nothing to resume");
 }

@@ -68,14 +68,16 @@ impl Host {
             End::Stopped => None,
             End::Exited(exit) => {
                 let report = read_report(&places.out.join("summary.json"));
-                Some(self.answer(&tree, briefing, order.fence, since, &exit, report).await?)
+                Some(self.answer(&tree, briefing, order.fence, since, &exit, report).await)
             }
         };
-        // Whatever the outcome: the tree goes only after all of it is kept.
-        let kept = tree.keep(&kept_name(briefing, order.fence)).await?;
-        tree.remove(kept).await?;
-        worktree::remove_private(&places.git).await?;
-        remove_rest(&places.root);
+        // Whatever the outcome: the tree goes only after all of it is kept. A tree that cannot be
+        // kept stays, and the next start looks at it again; the outcome is what it is.
+        if let Ok(kept) = tree.keep(&kept_name(briefing, order.fence)).await {
+            tree.remove(kept).await?;
+            worktree::remove_private(&places.git).await?;
+            remove_rest(&places.root);
+        }
         Ok(answer)
     }
 
@@ -116,7 +118,8 @@ impl Host {
         Ok(self.confinement(order.sandbox)?.confine(spec, &walls)?)
     }
 
-    /// What the agent said, together with what it really left in the tree.
+    /// What the agent said, together with what it really left in the tree. What it spent is
+    /// spent, whatever becomes of the rest.
     async fn answer(
         &self,
         tree: &Worktree,
@@ -125,11 +128,23 @@ impl Host {
         since: &Commit,
         exit: &Exit,
         report: Option<Vec<u8>>,
-    ) -> Result<(AttemptOutcome, Spending), Trouble> {
+    ) -> (AttemptOutcome, Spending) {
         let ending = Ending { code: exit.code, signal: exit.signal, tail: exit.tail.clone() };
         let (word, usage) = command::read(&ending, report.as_deref());
-        let spent = self.price(usage);
-        let outcome = match word {
+        let outcome = self.outcome(tree, briefing, fence, since, word).await;
+        let failed = |trouble: Trouble| AttemptOutcome::Failed(trouble.failure());
+        (outcome.unwrap_or_else(failed), self.price(usage))
+    }
+
+    async fn outcome(
+        &self,
+        tree: &Worktree,
+        briefing: &Briefing,
+        fence: Fence,
+        since: &Commit,
+        word: Word,
+    ) -> Result<AttemptOutcome, Trouble> {
+        Ok(match word {
             Word::Failed(failure) => AttemptOutcome::Failed(failure),
             Word::Done => {
                 let change = self.change(tree, briefing, fence).await?;
@@ -143,8 +158,7 @@ impl Host {
                 let change = self.change(tree, briefing, fence).await?;
                 AttemptOutcome::Asked { question, change }
             }
-        };
-        Ok((outcome, spent))
+        })
     }
 
     async fn change(
