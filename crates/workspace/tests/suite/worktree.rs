@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use kapelle_workspace::Worktree;
-use kapelle_workspace::worktree::{Error, KEPT_BYTES_MAX};
+use kapelle_workspace::worktree::{self, Error, KEPT_BYTES_MAX};
 
 use crate::fixture::{Fixture, git_in, write};
 
@@ -240,4 +240,41 @@ async fn many_trees_can_be_prepared_at_once() {
     }
     let found = Worktree::leftovers(&repo, &fixture.path("trees")).await.unwrap();
     assert_eq!(found.len(), 12);
+}
+
+/// A repository that was moved, or a `git worktree prune`, takes git's record away; the work is
+/// still there, and so must be the knowledge of it.
+#[tokio::test]
+async fn trees_that_git_has_forgotten_are_found_with_their_base() {
+    let fixture = Fixture::new();
+    let base = fixture.head();
+    let repo = fixture.open().await;
+    let left = Worktree::prepare(&repo, &fixture.path("trees/7/tree"), &base).await.unwrap();
+    write(&left.dir().join("half"), "done\n");
+    drop(left);
+    fixture.commit("later", "");
+    fs::rename(fixture.path("trees"), fixture.path("moved")).unwrap();
+    worktree::prune_records(&repo).await.unwrap();
+    assert_eq!(fs::read_dir(fixture.path("repo/.git/worktrees")).unwrap().count(), 0);
+
+    let found = Worktree::leftovers(&repo, &fixture.path("moved")).await.unwrap();
+    let [found] = <[Worktree; 1]>::try_from(found).unwrap();
+    assert_eq!(found.base(), &base);
+    let kept = found.keep("7").await.unwrap();
+    assert_eq!(repo.changed_paths(&base, kept.commit().unwrap()).await.unwrap(), ["half"]);
+    found.remove(kept).await.unwrap();
+    assert_eq!(fs::read_dir(fixture.path("moved/7")).unwrap().count(), 0);
+}
+
+/// Git cannot add a file that its owner may not read, and a tree is kept whole or not at all.
+#[tokio::test]
+async fn files_that_nobody_may_read_are_made_readable() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let secret = worktree.dir().join("secret");
+    write(&secret, "x");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
+    worktree.keep("secret").await.unwrap();
+    assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o400);
 }
