@@ -20,6 +20,7 @@ use kapelle_core::Commit;
 use crate::commit;
 use crate::git::{self, args};
 use crate::repository::{self, Repository};
+use inventory::Inventory;
 pub use private::remove_private;
 pub use removal::remove_scrap;
 use snapshot::Ignored;
@@ -27,6 +28,9 @@ use snapshot::Ignored;
 /// What is kept of a tree at most. Beyond it, ignored files (build output, nearly always) are
 /// left out; if the rest alone is more than this, the tree stays where it is.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
+
+/// The largest file that a change may bring; common hosts of git take no larger ones either.
+pub const FILE_BYTES_MAX: u64 = 100 << 20;
 
 /// Hidden from `git branch` and `git log`, and never pushed by default.
 const KEPT_PREFIX: &str = "refs/kapelle/kept/";
@@ -54,6 +58,8 @@ pub enum Error {
     Submodule { path: String },
     #[error("{dir} holds {bytes} bytes of work; at most {limit} are kept")]
     TooLarge { dir: PathBuf, bytes: u64, limit: u64 },
+    #[error("{path} has {bytes} bytes; a file of a change has at most {limit}")]
+    FileTooLarge { path: PathBuf, bytes: u64, limit: u64 },
     #[error("{dir} holds more than {limit} files")]
     TooMany { dir: PathBuf, limit: usize },
     #[error("what was kept is {kept}, not {dir}")]
@@ -204,12 +210,34 @@ impl Worktree {
         if let Some(path) = snapshot::touched_submodules(self, &found).await?.into_iter().next() {
             return Err(Error::Submodule { path });
         }
+        self.refuse_too_much(&found).await?;
         let tree = snapshot::tree(self, &found, Ignored::LeftOut).await?;
         if tree == self.repo.tree_of(&self.base).await? {
             return Ok(None);
         }
         let git = self.repo.git();
         Ok(Some(commit::write(git, &tree, &[&self.base], message, trailers).await?))
+    }
+
+    /// Before git reads it all: a runaway program may have filled the disk.
+    async fn refuse_too_much(&self, found: &Inventory) -> Result<()> {
+        if found.bytes <= KEPT_BYTES_MAX && found.largest <= FILE_BYTES_MAX {
+            return Ok(());
+        }
+        let weight = snapshot::weight_without_ignored(self, found).await?;
+        if let Some((path, bytes)) = weight.largest
+            && bytes > FILE_BYTES_MAX
+        {
+            return Err(Error::FileTooLarge { path, bytes, limit: FILE_BYTES_MAX });
+        }
+        self.refuse_too_heavy(weight.bytes)
+    }
+
+    fn refuse_too_heavy(&self, bytes: u64) -> Result<()> {
+        if bytes <= KEPT_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::TooLarge { dir: self.dir.clone(), bytes, limit: KEPT_BYTES_MAX })
     }
 
     /// Keeps the whole tree, untracked and ignored files too, under a hidden reference.
@@ -225,11 +253,8 @@ impl Worktree {
         let found = inventory::take(self.dir.clone()).await?;
         let ignored = if found.bytes <= KEPT_BYTES_MAX { Ignored::Taken } else { Ignored::LeftOut };
         if ignored == Ignored::LeftOut {
-            let bytes = snapshot::bytes_without_ignored(self, &found).await?;
-            if bytes > KEPT_BYTES_MAX {
-                let dir = self.dir.clone();
-                return Err(Error::TooLarge { dir, bytes, limit: KEPT_BYTES_MAX });
-            }
+            let weight = snapshot::weight_without_ignored(self, &found).await?;
+            self.refuse_too_heavy(weight.bytes)?;
         }
         let tree = snapshot::tree(self, &found, ignored).await?;
         let commit = if tree == self.repo.tree_of(&self.base).await? {

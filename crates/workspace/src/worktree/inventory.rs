@@ -22,6 +22,8 @@ const OWNER_READ: u32 = 0o400;
 pub(super) struct Inventory {
     /// Bytes of all files, those in a `.git` aside.
     pub bytes: u64,
+    /// Bytes of the largest of them.
+    pub largest: u64,
     /// Directories below the top that hold a `.git`, relative to the top, parents first.
     pub nested: Vec<PathBuf>,
 }
@@ -56,7 +58,8 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
             } else if kind.is_file() {
                 let known = entry.metadata().map_err(file)?;
                 allow(&entry.path(), &known, OWNER_READ)?;
-                found.bytes += known.len();
+                found.bytes = found.bytes.saturating_add(known.len());
+                found.largest = found.largest.max(known.len());
             }
         }
     }

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use kapelle_workspace::Worktree;
-use kapelle_workspace::worktree::{self, Error, KEPT_BYTES_MAX};
+use kapelle_workspace::worktree::{self, Error, FILE_BYTES_MAX, KEPT_BYTES_MAX};
 
 use crate::fixture::{Fixture, git_in, write};
 
@@ -277,4 +278,34 @@ async fn files_that_nobody_may_read_are_made_readable() {
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     worktree.keep("secret").await.unwrap();
     assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o400);
+}
+
+/// A runaway program writes until the disk is full. Git would read all of it, for minutes, to
+/// come to a result that nobody wants.
+#[tokio::test]
+async fn giant_files_are_refused_unread() {
+    const GIANT: u64 = 64 << 30;
+    let fixture = Fixture::new();
+    fixture.commit(".gitignore", "target\n");
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let grow = |name: &str, bytes| {
+        let file = fs::OpenOptions::new().create(true).append(true).open(worktree.dir().join(name));
+        file.unwrap().set_len(bytes).unwrap();
+    };
+    grow("target", GIANT);
+    write(&worktree.dir().join("new"), "");
+    assert!(worktree.change("without what is ignored", &[]).await.unwrap().is_some());
+    grow("new", FILE_BYTES_MAX + 1);
+    let too_large = worktree.change("large", &[]).await;
+    let Err(Error::FileTooLarge { path, bytes, limit }) = too_large else {
+        panic!("{too_large:?}")
+    };
+    assert_eq!((path, bytes, limit), ("new".into(), FILE_BYTES_MAX + 1, FILE_BYTES_MAX));
+    grow("readme", GIANT);
+    let unread = async {
+        assert!(matches!(worktree.change("giant", &[]).await, Err(Error::FileTooLarge { .. })));
+        assert!(matches!(worktree.keep("giant").await, Err(Error::TooLarge { .. })));
+    };
+    tokio::time::timeout(Duration::from_secs(30), unread).await.unwrap();
 }
