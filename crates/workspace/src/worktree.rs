@@ -62,6 +62,8 @@ pub enum Error {
     FileTooLarge { path: PathBuf, bytes: u64, limit: u64 },
     #[error("{dir} holds more than {limit} files")]
     TooMany { dir: PathBuf, limit: usize },
+    #[error("{dir} holds more than {limit} branches with new commits")]
+    TooManyBranches { dir: PathBuf, limit: usize },
     #[error("what was kept is {kept}, not {dir}")]
     OtherTree { kept: PathBuf, dir: PathBuf },
     #[error(transparent)]

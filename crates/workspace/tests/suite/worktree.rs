@@ -309,3 +309,38 @@ async fn giant_files_are_refused_unread() {
     };
     tokio::time::timeout(Duration::from_secs(30), unread).await.unwrap();
 }
+
+/// What an agent committed and then undid in its tree is in its own git directory alone.
+#[tokio::test]
+async fn commits_of_an_agent_outlive_its_git_directory() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let private = fixture.path("attempt/git");
+    worktree.walls(&private).await.unwrap();
+    assert_eq!(worktree.keep_commits(&private, "7").await.unwrap(), Vec::<String>::new());
+    let dir = worktree.dir();
+    let agent = |args: &[&str]| {
+        let place = [format!("--git-dir={}", private.display()), "--work-tree=.".into()];
+        let args = place.iter().map(String::as_str).chain(args.iter().copied());
+        git_in(dir, &args.collect::<Vec<_>>())
+    };
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "on no branch"]);
+    agent(&["branch", "unchanged", "main"]);
+    agent(&["checkout", "--quiet", "-b", "idea"]);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "on a branch"]);
+    agent(&["checkout", "--quiet", "--detach", "HEAD^"]);
+    write(&dir.join("readme"), "stashed\n");
+    agent(&["stash", "--quiet"]);
+    agent(&["config", "core.fsmonitor", "false"]);
+
+    let kept = worktree.keep_commits(&private, "7").await.unwrap();
+    let names =
+        ["heads/idea", "stash", "HEAD"].map(|name| format!("refs/kapelle/kept-git/7/{name}"));
+    assert_eq!(kept, names);
+    worktree::remove_private(&private).await.unwrap();
+    let subject = |name: &str| fixture.git(&["show", "-s", "--format=%s", name]);
+    assert_eq!(subject(&names[0]), "on a branch");
+    assert_eq!(fixture.git(&["show", &format!("{}:readme", names[1])]), "stashed");
+    assert_eq!(subject(&names[2]), "on no branch");
+}
