@@ -166,6 +166,7 @@ async fn clear_up(repo: &Repository, dir: &Path) -> Result<Vec<(PathBuf, String)
 
 async fn keep_and_remove(left: Worktree, name: &str) -> Result<(), worktree::Error> {
     let kept = left.keep(&format!("leftover/{name}")).await?;
+    left.keep_commits(&left.dir().with_file_name("git"), &format!("leftover/{name}")).await?;
     left.remove(kept).await
 }
 

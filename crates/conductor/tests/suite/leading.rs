@@ -116,8 +116,22 @@ async fn what_a_crash_left_is_kept_or_put_aside_but_never_deleted() {
     let base = git(&fixture.repo(), &["rev-parse", "main"]).parse().unwrap();
     let work = fixture.state_dir().join("work");
     for fence in ["7", "8"] {
-        Worktree::prepare(&repo, &work.join(fence).join("tree"), &base).await.unwrap();
+        let place = work.join(fence);
+        let tree = Worktree::prepare(&repo, &place.join("tree"), &base).await.unwrap();
+        tree.walls(&place.join("git")).await.unwrap();
     }
+    git(
+        &work.join("7/git"),
+        &[
+            "--git-dir=.",
+            "--work-tree=../tree",
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "--message",
+            "by the agent",
+        ],
+    );
     fs::write(work.join("7/tree/half"), "done").unwrap();
     let large = fs::File::create(work.join("8/tree/large")).unwrap();
     large.set_len(KEPT_BYTES_MAX + 1).unwrap();
@@ -126,6 +140,8 @@ async fn what_a_crash_left_is_kept_or_put_aside_but_never_deleted() {
     let opened = fixture.open().await.unwrap();
     let kept = git(&fixture.repo(), &["show", "refs/kapelle/kept/leftover/7:half"]);
     assert_eq!(kept, "done");
+    let commits = "refs/kapelle/kept-git/leftover/7/HEAD";
+    assert_eq!(git(&fixture.repo(), &["show", "-s", "--format=%s", commits]), "by the agent");
     let aside = fixture.state_dir().join("stuck/8");
     let [(path, reason)] = <[_; 1]>::try_from(opened.stuck).unwrap();
     assert_eq!(path, aside);
