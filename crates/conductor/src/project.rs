@@ -4,7 +4,7 @@
 //! trees are kept and removed, and the engine takes up what was in flight.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -48,6 +48,9 @@ pub struct Opened {
     /// Everything since then, for the person who watches and for the dashboard.
     pub commits: broadcast::Receiver<Committed>,
     pub dashboard_commits: broadcast::Receiver<Committed>,
+    /// What the last run left and could not be kept: where it lies now, and why. A person has to
+    /// look at it; nothing of it is ever deleted.
+    pub stuck: Vec<(PathBuf, String)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +82,7 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
     let reader = Reader::open(&path)?;
     let store_id = reader.store_id()?;
     reaper::reap(&store_id).await?;
-    clear_up(&settings.repo, &settings.dir).await?;
+    let stuck = clear_up(&settings.repo, &settings.dir).await?;
     let mut history = Vec::new();
     for record in reader.history(Seq(0)) {
         history.push(record?);
@@ -99,7 +102,7 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
     let (handle, inbox) = channel();
     let (commits, dashboard_commits) = (handle.follow(), handle.follow());
     let conductor = start(engine, writer, host, handle.clone(), inbox);
-    Ok(Opened { handle, conductor, leadership, recent, commits, dashboard_commits })
+    Ok(Opened { handle, conductor, leadership, recent, commits, dashboard_commits, stuck })
 }
 
 /// Records a command while nobody runs the project. What follows from it is performed by the next
@@ -142,18 +145,44 @@ fn make_private(dir: &Path) -> Result<(), OpenError> {
     std::fs::create_dir_all(&logs).map_err(|source| OpenError::Folder { path: logs, source })
 }
 
-/// Keeps and removes what the last run left lying about.
-async fn clear_up(repo: &Repository, dir: &Path) -> Result<(), OpenError> {
+/// Keeps and removes what the last run left lying about. What cannot be kept is put aside, and
+/// must not keep everything else from starting.
+async fn clear_up(repo: &Repository, dir: &Path) -> Result<Vec<(PathBuf, String)>, OpenError> {
     let work = dir.join("work");
+    let mut stuck = Vec::new();
     for left in Worktree::leftovers(repo, &work).await? {
-        let place = left.dir().parent().and_then(Path::file_name).unwrap_or_default();
-        let kept = left.keep(&format!("leftover/{}", place.to_string_lossy())).await?;
-        left.remove(kept).await?;
-    }
-    match std::fs::remove_dir_all(&work) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(OpenError::Folder { path: work, source })
+        let place = left.dir().parent().unwrap_or(left.dir()).to_owned();
+        let name = place.file_name().unwrap_or_default().to_os_string();
+        if let Err(error) = keep_and_remove(left, &name.to_string_lossy()).await {
+            stuck.push((put_aside(dir, &place, &name)?, error.to_string()));
         }
-        _ => Ok(()),
     }
+    worktree::prune_records(repo).await?;
+    if let Err(error) = worktree::remove_scrap(&work).await {
+        stuck.push((put_aside(dir, &work, OsStr::new("rest"))?, error.to_string()));
+    }
+    Ok(stuck)
+}
+
+async fn keep_and_remove(left: Worktree, name: &str) -> Result<(), worktree::Error> {
+    let kept = left.keep(&format!("leftover/{name}")).await?;
+    left.keep_commits(&left.dir().with_file_name("git"), &format!("leftover/{name}")).await?;
+    left.remove(kept).await
+}
+
+/// Moves a place to where nothing is cleared up, under its name or, if that is taken, one like it.
+fn put_aside(dir: &Path, place: &Path, name: &OsStr) -> Result<PathBuf, OpenError> {
+    let stuck = dir.join("stuck");
+    let folder = |path: &Path, source| OpenError::Folder { path: path.to_owned(), source };
+    std::fs::create_dir_all(&stuck).map_err(|source| folder(&stuck, source))?;
+    let mut to = stuck.join(name);
+    let mut number = 1;
+    while to.symlink_metadata().is_ok() {
+        number += 1;
+        let mut other = name.to_os_string();
+        other.push(format!("-{number}"));
+        to = stuck.join(other);
+    }
+    std::fs::rename(place, &to).map_err(|source| folder(place, source))?;
+    Ok(to)
 }

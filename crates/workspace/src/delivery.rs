@@ -1,7 +1,8 @@
 //! Delivery: a person's own branch takes what they approved.
 //!
 //! Invariant: the branch only goes forward. Where it is checked out, git's own fast-forward moves
-//! branch, index and files together, or nothing; local changes in the way are never overwritten.
+//! branch, index and files together, or nothing; local changes and ignored files in the way are
+//! never overwritten.
 
 use std::path::Path;
 
@@ -49,8 +50,10 @@ impl Repository {
 
     async fn fast_forward(&self, dir: &Path, target: &str, commit: &Commit) -> Result<Delivery> {
         let git = Git::in_dir(dir);
-        let by_hand =
-            format!("run `git merge --ff-only {}` there and approve again", commit.short());
+        let by_hand = format!(
+            "run `git merge --ff-only --no-overwrite-ignore {}` there and approve again",
+            commit.short()
+        );
         let place = dir.display();
         // Our git runs no filters and knows no sparse checkouts: it would write files that the
         // person's own git would write differently.
@@ -62,7 +65,10 @@ impl Repository {
             return Ok(Delivery::Refused { reason });
         }
         let git = git.overriding(filters);
-        match git.run(args!["merge", "--ff-only", "--no-autostash", commit.as_str()]).await {
+        // Git thinks little of ignored files and would overwrite them.
+        let merge = args!["merge", "--ff-only", "--no-autostash", "--no-overwrite-ignore"];
+        let merge = [merge, args![commit.as_str()]].concat();
+        match git.run(merge).await {
             Ok(_) => Ok(Delivery::Delivered),
             Err(git::Error::Failed { stderr, .. }) if !stderr.contains(".lock'") => {
                 let said = stderr.trim();

@@ -11,6 +11,7 @@ mod private;
 mod removal;
 mod snapshot;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,18 +20,31 @@ use kapelle_core::Commit;
 use crate::commit;
 use crate::git::{self, args};
 use crate::repository::{self, Repository};
+use inventory::Inventory;
 pub use private::remove_private;
+pub use removal::remove_scrap;
 use snapshot::Ignored;
 
 /// What is kept of a tree at most. Beyond it, ignored files (build output, nearly always) are
 /// left out; if the rest alone is more than this, the tree stays where it is.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
 
+/// The largest file that a change may bring; common hosts of git take no larger ones either.
+pub const FILE_BYTES_MAX: u64 = 100 << 20;
+
 /// Hidden from `git branch` and `git log`, and never pushed by default.
 const KEPT_PREFIX: &str = "refs/kapelle/kept/";
 
-/// Our note in git's record of the worktree: the commit that it was made from.
+/// Our note in git's record of the worktree, the commit that it was made from. It marks the
+/// record as ours.
 const BASE_NOTE: &str = "kapelle-base";
+
+/// The same note beside the tree, with this after the tree's name: git's record is lost when
+/// somebody prunes worktrees, and does not fit any more when the repository is moved.
+const BASE_NOTE_SUFFIX: &str = ".base";
+
+/// The name of an attempt's tree in the directory of the attempt.
+const TREE_NAME: &str = "tree";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -44,8 +58,12 @@ pub enum Error {
     Submodule { path: String },
     #[error("{dir} holds {bytes} bytes of work; at most {limit} are kept")]
     TooLarge { dir: PathBuf, bytes: u64, limit: u64 },
+    #[error("{path} has {bytes} bytes; a file of a change has at most {limit}")]
+    FileTooLarge { path: PathBuf, bytes: u64, limit: u64 },
     #[error("{dir} holds more than {limit} files")]
     TooMany { dir: PathBuf, limit: usize },
+    #[error("{dir} holds more than {limit} branches with new commits")]
+    TooManyBranches { dir: PathBuf, limit: usize },
     #[error("what was kept is {kept}, not {dir}")]
     OtherTree { kept: PathBuf, dir: PathBuf },
     #[error(transparent)]
@@ -114,6 +132,7 @@ impl Worktree {
         } else if let Some(record) = find_record(repo, &dir)? {
             removal::remove(record).await?;
         }
+        write(&note_beside(&dir), base.as_str().as_bytes())?;
         repo.git().run(args!["worktree", "add", "--detach", dir, base.as_str()]).await?;
         let record = find_record(repo, &dir)?;
         if let Some(record) = &record {
@@ -122,28 +141,51 @@ impl Worktree {
         Ok(Worktree { repo: repo.clone(), dir, record, base: base.clone(), recovered })
     }
 
-    /// The worktrees under a directory that earlier runs left behind. Keep each, then remove it.
+    /// The trees that earlier runs left behind under a directory: those that git knows of, and
+    /// every `<under>/*/tree` that it has forgotten. Keep each, then remove it.
     pub async fn leftovers(repo: &Repository, under: &Path) -> Result<Vec<Worktree>> {
-        let Ok(under) = under.canonicalize() else { return Ok(Vec::new()) };
+        let under = match under.canonicalize() {
+            Ok(under) => under,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(Error::File { path: under.into(), source }),
+        };
+        let file = |source| Error::File { path: under.clone(), source };
+        let mut places = BTreeSet::new();
+        for entry in std::fs::read_dir(&under).map_err(file)? {
+            let entry = entry.map_err(file)?;
+            let known = entry.metadata().map_err(file)?;
+            if known.is_dir() {
+                // A tree that cannot be seen would pass for none.
+                inventory::allow(&entry.path(), &known, inventory::OWNER_ALL)?;
+                places.insert(entry.path().join(TREE_NAME));
+            }
+        }
+        places.extend(records(repo)?.into_iter().map(|(dir, _)| dir));
+        places.retain(|dir| {
+            let is_dir = dir.symlink_metadata().is_ok_and(|found| found.is_dir());
+            dir.starts_with(&under) && is_dir
+        });
         let head = repo.resolve("HEAD").await?;
         let mut left = Vec::new();
-        for (dir, _) in records(repo)? {
-            if dir.starts_with(&under) && dir.is_dir() {
-                left.push(Worktree::adopt(repo, &dir, &head).await?);
-            }
+        for dir in places {
+            left.push(Worktree::adopt(repo, &dir, &head).await?);
         }
         Ok(left)
     }
 
     async fn adopt(repo: &Repository, dir: &Path, otherwise: &Commit) -> Result<Worktree> {
         let record = find_record(repo, dir)?;
-        let noted = record.as_ref().and_then(|record| {
-            std::fs::read_to_string(record.join(BASE_NOTE)).ok()?.trim().parse().ok()
-        });
-        let base = match noted {
-            Some(noted) if repo.is_ancestor(&noted, &noted).await.is_ok() => noted,
-            _ => otherwise.clone(),
-        };
+        let notes = record.iter().map(|record| record.join(BASE_NOTE)).chain([note_beside(dir)]);
+        let mut base = otherwise.clone();
+        for note in notes {
+            let Ok(text) = std::fs::read_to_string(note) else { continue };
+            if let Ok(noted) = text.trim().parse::<Commit>()
+                && repo.is_ancestor(&noted, &noted).await.is_ok()
+            {
+                base = noted;
+                break;
+            }
+        }
         Ok(Worktree { repo: repo.clone(), dir: dir.into(), record, base, recovered: None })
     }
 
@@ -170,12 +212,34 @@ impl Worktree {
         if let Some(path) = snapshot::touched_submodules(self, &found).await?.into_iter().next() {
             return Err(Error::Submodule { path });
         }
+        self.refuse_too_much(&found).await?;
         let tree = snapshot::tree(self, &found, Ignored::LeftOut).await?;
         if tree == self.repo.tree_of(&self.base).await? {
             return Ok(None);
         }
         let git = self.repo.git();
         Ok(Some(commit::write(git, &tree, &[&self.base], message, trailers).await?))
+    }
+
+    /// Before git reads it all: a runaway program may have filled the disk.
+    async fn refuse_too_much(&self, found: &Inventory) -> Result<()> {
+        if found.bytes <= KEPT_BYTES_MAX && found.largest <= FILE_BYTES_MAX {
+            return Ok(());
+        }
+        let weight = snapshot::weight_without_ignored(self, found).await?;
+        if let Some((path, bytes)) = weight.largest
+            && bytes > FILE_BYTES_MAX
+        {
+            return Err(Error::FileTooLarge { path, bytes, limit: FILE_BYTES_MAX });
+        }
+        self.refuse_too_heavy(weight.bytes)
+    }
+
+    fn refuse_too_heavy(&self, bytes: u64) -> Result<()> {
+        if bytes <= KEPT_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::TooLarge { dir: self.dir.clone(), bytes, limit: KEPT_BYTES_MAX })
     }
 
     /// Keeps the whole tree, untracked and ignored files too, under a hidden reference.
@@ -191,11 +255,8 @@ impl Worktree {
         let found = inventory::take(self.dir.clone()).await?;
         let ignored = if found.bytes <= KEPT_BYTES_MAX { Ignored::Taken } else { Ignored::LeftOut };
         if ignored == Ignored::LeftOut {
-            let bytes = snapshot::bytes_without_ignored(self, &found).await?;
-            if bytes > KEPT_BYTES_MAX {
-                let dir = self.dir.clone();
-                return Err(Error::TooLarge { dir, bytes, limit: KEPT_BYTES_MAX });
-            }
+            let weight = snapshot::weight_without_ignored(self, &found).await?;
+            self.refuse_too_heavy(weight.bytes)?;
         }
         let tree = snapshot::tree(self, &found, ignored).await?;
         let commit = if tree == self.repo.tree_of(&self.base).await? {
@@ -240,6 +301,7 @@ impl Worktree {
     /// Git is not asked to do it: `git worktree remove` believes what it finds in the tree.
     async fn delete(&self) -> Result<()> {
         removal::remove(self.dir.clone()).await?;
+        removal::remove(note_beside(&self.dir)).await?;
         match &self.record {
             Some(record) => removal::remove(record.clone()).await,
             None => Ok(()),
@@ -271,6 +333,25 @@ fn records(repo: &Repository) -> Result<Vec<(PathBuf, PathBuf)>> {
 fn find_record(repo: &Repository, dir: &Path) -> Result<Option<PathBuf>> {
     let known = records(repo)?;
     Ok(known.into_iter().find(|(path, _)| path == dir).map(|(_, record)| record))
+}
+
+/// Removes git's records of trees of ours that are no longer where they were.
+pub async fn prune_records(repo: &Repository) -> Result<()> {
+    let _one_at_a_time = repo.worktree_lock().lock().await;
+    for (dir, record) in records(repo)? {
+        let is_gone =
+            dir.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        if is_gone && record.join(BASE_NOTE).exists() {
+            removal::remove(record).await?;
+        }
+    }
+    Ok(())
+}
+
+fn note_beside(dir: &Path) -> PathBuf {
+    let mut name = dir.file_name().unwrap_or_default().to_owned();
+    name.push(BASE_NOTE_SUFFIX);
+    dir.with_file_name(name)
 }
 
 /// The directory with a parent that exists and has no symbolic links in it.

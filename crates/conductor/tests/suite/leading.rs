@@ -1,12 +1,16 @@
 //! Leading: one conductor a project, and what may happen without one.
 
+use std::fs;
+
 use kapelle_conductor::Error;
 use kapelle_conductor::project::{OpenError, record, store_path};
 use kapelle_core::mission::MissionStatus;
 use kapelle_core::{Command, MissionId, Refusal};
 use kapelle_store::{Error as StoreError, Reader};
+use kapelle_workspace::worktree::KEPT_BYTES_MAX;
+use kapelle_workspace::{Repository, Worktree};
 
-use crate::fixture::{Fixture, me, soon, team};
+use crate::fixture::{Fixture, git, me, soon, team};
 
 fn pause() -> Command {
     Command::PauseMission { mission: MissionId(1), reason: "lunch".into(), by: me() }
@@ -101,4 +105,49 @@ async fn a_shut_down_conductor_leaves_no_process_and_no_tree() {
     assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
     let kept = crate::fixture::git(&fixture.repo(), &["for-each-ref", "refs/kapelle/kept"]);
     assert_eq!(kept.lines().count(), 1, "{kept}");
+}
+
+/// After a crash the work of the agents is the most valuable thing on the disk. It outlives that
+/// git forgot the tree, and a tree that cannot be kept does not lock the project.
+#[tokio::test]
+async fn what_a_crash_left_is_kept_or_put_aside_but_never_deleted() {
+    let fixture = Fixture::new("true");
+    let repo = Repository::open(&fixture.repo()).await.unwrap();
+    let base = git(&fixture.repo(), &["rev-parse", "main"]).parse().unwrap();
+    let work = fixture.state_dir().join("work");
+    for fence in ["7", "8"] {
+        let place = work.join(fence);
+        let tree = Worktree::prepare(&repo, &place.join("tree"), &base).await.unwrap();
+        tree.walls(&place.join("git")).await.unwrap();
+    }
+    git(
+        &work.join("7/git"),
+        &[
+            "--git-dir=.",
+            "--work-tree=../tree",
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "--message",
+            "by the agent",
+        ],
+    );
+    fs::write(work.join("7/tree/half"), "done").unwrap();
+    let large = fs::File::create(work.join("8/tree/large")).unwrap();
+    large.set_len(KEPT_BYTES_MAX + 1).unwrap();
+    fs::remove_dir_all(fixture.repo().join(".git/worktrees")).unwrap();
+
+    let opened = fixture.open().await.unwrap();
+    let kept = git(&fixture.repo(), &["show", "refs/kapelle/kept/leftover/7:half"]);
+    assert_eq!(kept, "done");
+    let commits = "refs/kapelle/kept-git/leftover/7/HEAD";
+    assert_eq!(git(&fixture.repo(), &["show", "-s", "--format=%s", commits]), "by the agent");
+    let aside = fixture.state_dir().join("stuck/8");
+    let [(path, reason)] = <[_; 1]>::try_from(opened.stuck).unwrap();
+    assert_eq!(path, aside);
+    assert!(reason.contains(&KEPT_BYTES_MAX.to_string()), "{reason}");
+    assert_eq!(fs::metadata(aside.join("tree/large")).unwrap().len(), KEPT_BYTES_MAX + 1);
+    assert!(!work.join("7").exists() && !work.join("8").exists());
+    opened.handle.shut_down();
+    soon("the end", opened.conductor.ended()).await.unwrap();
 }

@@ -13,18 +13,23 @@ use super::{Error, Result, aside};
 const ENTRIES_MAX: usize = 2_000_000;
 
 /// The owner may list, enter and change the directory.
-const OWNER_ALL: u32 = 0o700;
+pub(super) const OWNER_ALL: u32 = 0o700;
+
+/// The owner may read the file.
+const OWNER_READ: u32 = 0o400;
 
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     /// Bytes of all files, those in a `.git` aside.
     pub bytes: u64,
+    /// Bytes of the largest of them.
+    pub largest: u64,
     /// Directories below the top that hold a `.git`, relative to the top, parents first.
     pub nested: Vec<PathBuf>,
 }
 
-/// Walks the tree. Symbolic links are not followed. Directories that the owner cannot list are
-/// opened up on the way, or their files would be lost with them.
+/// Walks the tree. Symbolic links are not followed. Directories that the owner cannot list and
+/// files that the owner cannot read are opened up on the way, or they could not be kept.
 pub(super) async fn take(top: PathBuf) -> Result<Inventory> {
     aside(move || walk(&top)).await
 }
@@ -36,7 +41,7 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
     while let Some(relative) = open.pop() {
         let dir = top.join(&relative);
         let file = |source| Error::File { path: dir.clone(), source };
-        make_accessible(&dir).map_err(file)?;
+        allow(&dir, &fs::symlink_metadata(&dir).map_err(file)?, OWNER_ALL)?;
         for entry in fs::read_dir(&dir).map_err(file)? {
             let entry = entry.map_err(file)?;
             entries += 1;
@@ -51,7 +56,10 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
             } else if kind.is_dir() {
                 open.push(relative.join(entry.file_name()));
             } else if kind.is_file() {
-                found.bytes += entry.metadata().map_err(file)?.len();
+                let known = entry.metadata().map_err(file)?;
+                allow(&entry.path(), &known, OWNER_READ)?;
+                found.bytes = found.bytes.saturating_add(known.len());
+                found.largest = found.largest.max(known.len());
             }
         }
     }
@@ -59,10 +67,12 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
     Ok(found)
 }
 
-fn make_accessible(dir: &Path) -> std::io::Result<()> {
-    let mode = fs::symlink_metadata(dir)?.permissions().mode();
-    if mode & OWNER_ALL == OWNER_ALL {
+/// Gives the owner the permissions that are missing.
+pub(super) fn allow(path: &Path, known: &fs::Metadata, wanted: u32) -> Result<()> {
+    let mode = known.permissions().mode();
+    if mode & wanted == wanted {
         return Ok(());
     }
-    fs::set_permissions(dir, Permissions::from_mode(mode | OWNER_ALL))
+    fs::set_permissions(path, Permissions::from_mode(mode | wanted))
+        .map_err(|source| Error::File { path: path.into(), source })
 }

@@ -14,6 +14,12 @@ use super::{Error, Result, Worktree, removal, write};
 use crate::git::{IDENTITY_EMAIL, IDENTITY_NAME, args};
 use crate::sandbox::{Network, Overlay, Walls};
 
+/// Apart from kept trees: git has no reference below another one.
+const KEPT_COMMITS_PREFIX: &str = "refs/kapelle/kept-git/";
+
+/// An agent has a handful of branches; a program that makes more is not keeping work.
+const BRANCHES_KEPT_MAX: usize = 64;
+
 impl Worktree {
     /// The walls around an agent in this tree. `private` becomes its git directory; it must lie
     /// outside of the tree, and whatever is there is replaced.
@@ -37,6 +43,52 @@ impl Worktree {
             env: BTreeMap::new(),
             network: Network::None,
         })
+    }
+
+    /// Keeps the commits that an agent made in its private git directory, on branches, on none and
+    /// in its stash, under hidden references of their own, and gives their names. To be called
+    /// when the agent has ended, before the directory is removed.
+    pub async fn keep_commits(&self, private: &Path, reference: &str) -> Result<Vec<String>> {
+        if !private.join("HEAD").exists() {
+            return Ok(Vec::new());
+        }
+        // The agent's settings may name programs; `commondir` would lead to other settings.
+        for name in ["config", "commondir"] {
+            removal::remove(private.join(name)).await?;
+        }
+        write(&private.join("config"), config(self.base.as_str().len()).as_bytes())?;
+        let theirs = self.repo.git().on(private);
+        let asked = args!["for-each-ref", "--format=%(objectname) %(refname)"];
+        let asked = [asked, args!["refs/heads", "refs/stash"]].concat();
+        let mut found = theirs.text(asked).await?;
+        let head = args!["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
+        let head = theirs.run_accepting(&[0, 1], head).await?;
+        found = format!("{found}\n{} HEAD", String::from_utf8_lossy(&head.stdout).trim());
+        let (mut refspecs, mut names) = (Vec::new(), Vec::new());
+        for (object, name) in found.lines().filter_map(|line| line.split_once(' ')) {
+            let known = args!["cat-file", "-e", object];
+            if object.is_empty()
+                || self.repo.git().run_accepting(&[0, 1, 128], known).await?.code == 0
+            {
+                continue;
+            }
+            if names.len() == BRANCHES_KEPT_MAX {
+                return Err(Error::TooManyBranches {
+                    dir: private.into(),
+                    limit: BRANCHES_KEPT_MAX,
+                });
+            }
+            let to =
+                format!("{KEPT_COMMITS_PREFIX}{reference}/{}", name.trim_start_matches("refs/"));
+            refspecs.push(OsString::from(format!("{name}:{to}")));
+            names.push(to);
+        }
+        if !names.is_empty() {
+            let allowed = args!["-c", "protocol.file.allow=always", "-c", "fetch.fsckObjects=true"];
+            let fetch = args!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", private];
+            self.repo.git().run([allowed, fetch, refspecs].concat()).await?;
+        }
+        Ok(names)
     }
 
     async fn write_private(&self, private: &Path, objects: &Path) -> Result<()> {

@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 
 use super::{Error, Result, aside, inventory};
 
+/// Removes whatever is at `path`. For scrap: what is worth keeping is kept before.
+pub async fn remove_scrap(path: &Path) -> Result<()> {
+    remove(path.into()).await
+}
+
 pub(super) async fn remove(path: PathBuf) -> Result<()> {
     aside(move || delete(&path)).await
 }

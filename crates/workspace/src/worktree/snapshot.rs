@@ -3,7 +3,7 @@
 //! Works with the shared git directory and an index of its own, outside of the tree, so that
 //! nothing an agent may have prepared in the tree, or in git's record of it, has an effect.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,24 +105,63 @@ pub(super) async fn touched_submodules(
     Ok(touched)
 }
 
-/// Bytes of the files that are new or changed, those aside that are ignored.
-pub(super) async fn bytes_without_ignored(worktree: &Worktree, found: &Inventory) -> Result<u64> {
-    let mut bytes = 0;
+/// How much a tree has beyond its base, ignored files aside.
+#[derive(Debug, Default)]
+pub(super) struct Weight {
+    pub bytes: u64,
+    /// The largest file, relative to the top.
+    pub largest: Option<(PathBuf, u64)>,
+}
+
+impl Weight {
+    fn add(&mut self, path: PathBuf, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.largest.as_ref().is_none_or(|(_, largest)| bytes > *largest) {
+            self.largest = Some((path, bytes));
+        }
+    }
+}
+
+/// Weighs the files that are new or have another size than in the base. No file is read: that is
+/// what the weight is asked for. A changed file of the same size weighs nothing; what can be
+/// overlooked so is no more than what the base holds.
+pub(super) async fn weight_without_ignored(
+    worktree: &Worktree,
+    found: &Inventory,
+) -> Result<Weight> {
+    let mut weight = Weight::default();
+    let size = |path: &Path| {
+        worktree.dir.join(path).symlink_metadata().ok().filter(|known| !known.is_dir())
+    };
     for top in std::iter::once(Path::new("")).chain(found.nested.iter().map(PathBuf::as_path)) {
         let index = Index::new(worktree)?;
-        let dir = worktree.dir.join(top);
-        let git = index.git(worktree, &dir);
+        let git = index.git(worktree, &worktree.dir.join(top));
         if top.as_os_str().is_empty() {
             git.run(args!["read-tree", worktree.base.as_str()]).await?;
         }
-        let asked = args!["ls-files", "-z", "--others", "--modified", "--exclude-standard"];
-        let listed = git.run(asked).await?;
+        let listed = git.run(args!["ls-files", "-z", "--others", "--exclude-standard"]).await?;
         for path in listed.stdout.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
-            let path = dir.join(std::ffi::OsStr::from_bytes(path));
-            bytes += path.symlink_metadata().map_or(0, |file| file.len());
+            let path = top.join(OsStr::from_bytes(path));
+            if let Some(known) = size(&path) {
+                weight.add(path, known.len());
+            }
         }
     }
-    Ok(bytes)
+    let asked = args!["ls-tree", "-r", "-l", "-z", worktree.base.as_str()];
+    let listed = worktree.repo.git().run(asked).await?;
+    for entry in listed.stdout.split(|byte| *byte == 0) {
+        // Mode, type, name of the object and size, a tab, and the path.
+        let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else { continue };
+        let fields = String::from_utf8_lossy(&entry[..tab]);
+        let before = fields.split_whitespace().last().and_then(|size| size.parse::<u64>().ok());
+        let path = Path::new(OsStr::from_bytes(&entry[tab + 1..]));
+        if let Some(known) = size(path)
+            && before != Some(known.len())
+        {
+            weight.add(path.into(), known.len());
+        }
+    }
+    Ok(weight)
 }
 
 /// An index file of our own, gone when it is no longer used.

@@ -50,6 +50,32 @@ async fn local_changes_in_the_way_are_kept_and_named() {
     assert_eq!(repo.branch_tip("main").await.unwrap(), before);
 }
 
+/// Ignored files are local settings and notes: they have no copy in git, and git alone would
+/// overwrite them without a word.
+#[tokio::test]
+async fn ignored_files_in_the_way_are_kept_and_named() {
+    let fixture = Fixture::new();
+    fixture.commit(".gitignore", "notes\nlocal/\n");
+    fixture.git(&["checkout", "--quiet", "-b", "work"]);
+    fixture.commit(".gitignore", "");
+    fixture.commit("notes", "theirs\n");
+    let change = fixture.commit("local", "a file in the place of a directory\n");
+    fixture.git(&["checkout", "--quiet", "main"]);
+    let repo = fixture.open().await;
+    let before = repo.branch_tip("main").await.unwrap();
+    for mine in ["repo/notes", "repo/local/settings"] {
+        write(&fixture.path(mine), "mine\n");
+        let Delivery::Refused { reason } = repo.deliver("main", &change).await.unwrap() else {
+            panic!("delivered over {mine}")
+        };
+        let name = if mine == "repo/notes" { "notes" } else { "local" };
+        assert!(reason.contains(name), "{reason}");
+        assert_eq!(fs::read_to_string(fixture.path(mine)).unwrap(), "mine\n");
+        assert_eq!(repo.branch_tip("main").await.unwrap(), before);
+        fs::remove_file(fixture.path(mine)).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_branch_that_has_gone_on_is_left_alone() {
     let fixture = Fixture::new();

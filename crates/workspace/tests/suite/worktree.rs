@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use kapelle_workspace::Worktree;
-use kapelle_workspace::worktree::{Error, KEPT_BYTES_MAX};
+use kapelle_workspace::worktree::{self, Error, FILE_BYTES_MAX, KEPT_BYTES_MAX};
 
 use crate::fixture::{Fixture, git_in, write};
 
@@ -240,4 +241,106 @@ async fn many_trees_can_be_prepared_at_once() {
     }
     let found = Worktree::leftovers(&repo, &fixture.path("trees")).await.unwrap();
     assert_eq!(found.len(), 12);
+}
+
+/// A repository that was moved, or a `git worktree prune`, takes git's record away; the work is
+/// still there, and so must be the knowledge of it.
+#[tokio::test]
+async fn trees_that_git_has_forgotten_are_found_with_their_base() {
+    let fixture = Fixture::new();
+    let base = fixture.head();
+    let repo = fixture.open().await;
+    let left = Worktree::prepare(&repo, &fixture.path("trees/7/tree"), &base).await.unwrap();
+    write(&left.dir().join("half"), "done\n");
+    drop(left);
+    fixture.commit("later", "");
+    fs::rename(fixture.path("trees"), fixture.path("moved")).unwrap();
+    worktree::prune_records(&repo).await.unwrap();
+    assert_eq!(fs::read_dir(fixture.path("repo/.git/worktrees")).unwrap().count(), 0);
+
+    let found = Worktree::leftovers(&repo, &fixture.path("moved")).await.unwrap();
+    let [found] = <[Worktree; 1]>::try_from(found).unwrap();
+    assert_eq!(found.base(), &base);
+    let kept = found.keep("7").await.unwrap();
+    assert_eq!(repo.changed_paths(&base, kept.commit().unwrap()).await.unwrap(), ["half"]);
+    found.remove(kept).await.unwrap();
+    assert_eq!(fs::read_dir(fixture.path("moved/7")).unwrap().count(), 0);
+}
+
+/// Git cannot add a file that its owner may not read, and a tree is kept whole or not at all.
+#[tokio::test]
+async fn files_that_nobody_may_read_are_made_readable() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let secret = worktree.dir().join("secret");
+    write(&secret, "x");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
+    worktree.keep("secret").await.unwrap();
+    assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o400);
+}
+
+/// A runaway program writes until the disk is full. Git would read all of it, for minutes, to
+/// come to a result that nobody wants.
+#[tokio::test]
+async fn giant_files_are_refused_unread() {
+    const GIANT: u64 = 64 << 30;
+    let fixture = Fixture::new();
+    fixture.commit(".gitignore", "target\n");
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let grow = |name: &str, bytes| {
+        let file = fs::OpenOptions::new().create(true).append(true).open(worktree.dir().join(name));
+        file.unwrap().set_len(bytes).unwrap();
+    };
+    grow("target", GIANT);
+    write(&worktree.dir().join("new"), "");
+    assert!(worktree.change("without what is ignored", &[]).await.unwrap().is_some());
+    grow("new", FILE_BYTES_MAX + 1);
+    let too_large = worktree.change("large", &[]).await;
+    let Err(Error::FileTooLarge { path, bytes, limit }) = too_large else {
+        panic!("{too_large:?}")
+    };
+    assert_eq!((path, bytes, limit), ("new".into(), FILE_BYTES_MAX + 1, FILE_BYTES_MAX));
+    grow("readme", GIANT);
+    let unread = async {
+        assert!(matches!(worktree.change("giant", &[]).await, Err(Error::FileTooLarge { .. })));
+        assert!(matches!(worktree.keep("giant").await, Err(Error::TooLarge { .. })));
+    };
+    tokio::time::timeout(Duration::from_secs(30), unread).await.unwrap();
+}
+
+/// What an agent committed and then undid in its tree is in its own git directory alone.
+#[tokio::test]
+async fn commits_of_an_agent_outlive_its_git_directory() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let private = fixture.path("attempt/git");
+    worktree.walls(&private).await.unwrap();
+    assert_eq!(worktree.keep_commits(&private, "7").await.unwrap(), Vec::<String>::new());
+    let dir = worktree.dir();
+    let agent = |args: &[&str]| {
+        let place = [format!("--git-dir={}", private.display()), "--work-tree=.".into()];
+        let args = place.iter().map(String::as_str).chain(args.iter().copied());
+        git_in(dir, &args.collect::<Vec<_>>())
+    };
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "on no branch"]);
+    agent(&["branch", "unchanged", "main"]);
+    agent(&["checkout", "--quiet", "-b", "idea"]);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "on a branch"]);
+    agent(&["checkout", "--quiet", "--detach", "HEAD^"]);
+    write(&dir.join("readme"), "stashed\n");
+    agent(&["stash", "--quiet"]);
+    agent(&["config", "core.fsmonitor", "false"]);
+
+    let kept = worktree.keep_commits(&private, "7").await.unwrap();
+    let names =
+        ["heads/idea", "stash", "HEAD"].map(|name| format!("refs/kapelle/kept-git/7/{name}"));
+    assert_eq!(kept, names);
+    worktree::remove_private(&private).await.unwrap();
+    let subject = |name: &str| fixture.git(&["show", "-s", "--format=%s", name]);
+    assert_eq!(subject(&names[0]), "on a branch");
+    assert_eq!(fixture.git(&["show", &format!("{}:readme", names[1])]), "stashed");
+    assert_eq!(subject(&names[2]), "on no branch");
 }
