@@ -97,6 +97,12 @@ struct ReportJournal {
 impl Session {
     pub async fn start(project: Project) -> Result<Session, Problem> {
         let opened = project.open().await?;
+        for (place, why) in &opened.stuck {
+            let place = place.display();
+            say(format!(
+                "WARNING: work of the last run could not be kept: {why}; it is in {place}"
+            ));
+        }
         Ok(Session { project, opened, dashboard: None })
     }
 

@@ -73,10 +73,14 @@ impl Host {
         };
         // Whatever the outcome: the tree goes only after all of it is kept. A tree that cannot be
         // kept stays, and the next start looks at it again; the outcome is what it is.
-        if let Ok(kept) = tree.keep(&kept_name(briefing, order.fence)).await {
+        let name = kept_name(briefing, order.fence);
+        if let (Ok(kept), Ok(_)) =
+            (tree.keep(&name).await, tree.keep_commits(&places.git, &name).await)
+        {
             tree.remove(kept).await?;
             worktree::remove_private(&places.git).await?;
-            remove_rest(&places.root);
+            // The briefing and the report are in the journal and in the log.
+            worktree::remove_scrap(&places.root).await?;
         }
         Ok(answer)
     }
@@ -255,10 +259,4 @@ fn read_report(path: &Path) -> Option<Vec<u8>> {
 fn nofollow_nonblock() -> i32 {
     use nix::fcntl::OFlag;
     (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()
-}
-
-/// The briefing and the report are in the journal and in the log; what is left here is scrap.
-fn remove_rest(root: &Path) {
-    // If it cannot be removed now, the start-up of the next conductor tries again.
-    let _ = std::fs::remove_dir_all(root);
 }
