@@ -10,6 +10,7 @@ pub mod engine;
 pub mod event;
 pub mod failure;
 pub mod flow;
+pub mod gate;
 pub mod glob;
 pub mod ids;
 pub mod limits;
