@@ -19,6 +19,7 @@ pub mod mission;
 pub mod money;
 pub mod plan;
 pub mod policy;
+pub mod queue;
 pub mod refusal;
 pub mod report;
 pub mod state;
