@@ -23,6 +23,7 @@ pub mod policy;
 pub mod queue;
 pub mod refusal;
 pub mod report;
+pub mod scaling;
 pub mod state;
 pub mod status;
 pub mod task;
