@@ -5,6 +5,7 @@
 
 pub mod activity;
 pub mod agents;
+pub mod breaker;
 pub mod command;
 pub mod effect;
 pub mod engine;
