@@ -9,6 +9,7 @@ pub mod breaker;
 pub mod command;
 pub mod effect;
 pub mod engine;
+pub mod escalation;
 pub mod event;
 pub mod failure;
 pub mod flow;
