@@ -407,6 +407,7 @@ mod tests {
         let pulse =
             |registry: &Registry, now| registry.pulse(&policy, DEV, WorkKind::Implementation, now);
         assert_eq!(pulse(&registry, at(500)), Pulse::Alive, "idle agents need not speak");
+        registry.heard(DEV, at(100));
         registry.took(DEV, TaskId(7), at(500));
         assert_eq!(pulse(&registry, at(501)), Pulse::Alive);
         for beat in [510, 520, 530, 540] {

@@ -77,7 +77,8 @@ fn what_is_done_stays_done_when_its_dependency_is_taken_back() {
     gate.completed(t(1));
     gate.completed(t(2));
     let fallout = fail(&mut gate, 1);
-    assert_eq!((fallout.cancelled, gate.standing(t(2))), (vec![], Some(Standing::Done)));
+    assert_eq!((fallout, gate.standing(t(2))), (Fallout::default(), Some(Standing::Done)));
+    assert!(gate.is_open(t(3)), "its own dependency is done");
 }
 
 /// A person who takes a task out of the dead letters expects the rest of the mission to follow.

@@ -184,6 +184,8 @@ fn with_hold_a_locked_task_waits_for_its_file() {
     let free = locks.released(TaskId(50));
     queue.locks_changed(&free, &locks);
     assert_eq!(drain(&mut queue, dev(1), START), [1]);
+    let idle = queue.pull(dev(1), Outlook::NONE, START);
+    assert_eq!(idle, Err(NoWork::WaitingForBackground(Role::Developer)));
 }
 
 /// QUE-17: its own queue, then the pool, then idle with a reason.

@@ -156,6 +156,17 @@ fn the_cooldown_and_the_maximum_hold() {
     assert_eq!(world.wake_at(), None);
 }
 
+/// A new agent needs a moment to shorten the queue; the window starts again with it.
+#[test]
+fn after_a_change_the_queue_has_to_show_anew_that_it_is_long() {
+    let mut world = World::with(1);
+    world.policy.roles.get_mut(&Role::Tester).unwrap().cooldown_seconds = 10;
+    world.depth(50, at(10, 0, 0));
+    assert!(world.act(at(10, 2, 0)).is_some());
+    assert_eq!(world.decide(at(10, 3, 59)), None);
+    assert!(world.decide(at(10, 4, 0)).is_some());
+}
+
 /// WRK-12: permanent agents stay even where the minimum would let them go.
 #[test]
 fn permanent_agents_are_never_scaled_down() {
