@@ -4,21 +4,28 @@
 //! and outside facts arrive in commands, wishes leave as effects.
 
 pub mod activity;
+pub mod agents;
+pub mod breaker;
 pub mod command;
 pub mod effect;
 pub mod engine;
+pub mod escalation;
 pub mod event;
 pub mod failure;
 pub mod flow;
+pub mod gate;
 pub mod glob;
 pub mod ids;
 pub mod limits;
+pub mod locks;
 pub mod mission;
 pub mod money;
 pub mod plan;
 pub mod policy;
+pub mod queue;
 pub mod refusal;
 pub mod report;
+pub mod scaling;
 pub mod state;
 pub mod status;
 pub mod task;

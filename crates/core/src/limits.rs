@@ -30,6 +30,22 @@ pub const CHECKS_MAX: usize = 20;
 pub const PATTERNS_MAX: usize = 100;
 pub const SEATS_PER_ROLE_MAX: u32 = 64;
 
+/// A hundred of the largest plans at once; past that, a queue is a leak.
+pub const QUEUE_TASKS_MAX: usize = 1_000_000;
+/// Each is one bit of a task's reach.
+pub const TERRITORIES_PER_ROLE_MAX: usize = 31;
+/// An agent asks an agent that asks an agent; nobody needs more (RUN-16).
+pub const CONSULTATION_DEPTH_MAX: u32 = 2;
+/// Providers, missions and deployments with a breaker of their own.
+pub const BREAKERS_MAX: usize = 10_000;
+pub const PROVIDER_NAME_CHARS_MAX: usize = 100;
+/// Causes of escalation that are kept apart; more than a person can hold in mind.
+pub const ESCALATION_CAUSES_MAX: usize = 200;
+/// Tasks that an escalation names one by one; the rest is a number.
+pub const ESCALATION_TASKS_MAX: usize = 50;
+/// The failures of a task that its dead letter tells in full.
+pub const DEAD_LETTER_ATTEMPTS_MAX: usize = 20;
+
 /// The first `max` characters.
 #[must_use]
 pub fn head(text: &str, max: usize) -> &str {

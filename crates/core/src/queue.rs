@@ -1,0 +1,366 @@
+//! Ready queues: who is next, for each role.
+//!
+//! A task enters when nothing stands before it and leaves when an agent takes it. Its place is its
+//! score (QUE-11) plus a point for every while it has waited. Everyone ages equally fast, so two
+//! waiting tasks never change places by waiting alone: the order is fixed at entry, ageing costs
+//! nothing, and a newcomer overtakes an old task only if its score makes up for the whole wait.
+//!
+//! Invariant: a task is in exactly one lane, at the rank that its score and its entry give it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ids::{AgentId, Role, TaskId};
+use crate::limits;
+use crate::locks::LockTable;
+use crate::plan::Priority;
+use crate::time::Timestamp;
+
+mod assign;
+mod capacity;
+mod chains;
+mod lane;
+mod launch;
+mod policy;
+mod preempt;
+mod score;
+mod territory;
+
+pub use assign::{Assigned, Assignments, Because, NoAgent};
+pub use capacity::{Bound, Capacity, Concurrency, Demand, permits};
+pub use chains::{Chains, Outlook};
+pub use launch::{Launches, NoLaunch};
+pub use policy::{Contention, InvalidQueuePolicy, Preemption, QueuePolicy, Strategy};
+pub use preempt::{NoPreemption, Runner, Runners, Yield};
+pub use score::{Points, Standing};
+pub use territory::{InvalidTerritory, Territories, Trespass};
+
+use lane::Lane;
+use territory::Reach;
+
+/// What the queue has to know of a task that waits for an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    pub task: TaskId,
+    pub role: Role,
+    pub standing: Standing,
+    /// From its start to the end of the longest chain behind it.
+    pub chain_minutes: u32,
+    pub files: Arc<[Arc<str>]>,
+    /// Only this agent may take it: a person reassigned it, or its session must go on.
+    pub assignee: Option<AgentId>,
+    pub entered_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    ticket: Ticket,
+    locked_files: u32,
+    reach: Reach,
+    rank: i64,
+    lane: LaneKey,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum LaneKey {
+    Own(AgentId),
+    Pool(Role, Reach),
+    /// Its files are locked, and the policy says not to start it.
+    Held,
+}
+
+/// Where a pulled task came from (QUE-17).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    OwnQueue,
+    Pool,
+}
+
+/// Why a task goes first that has not the best rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pick {
+    BestRank,
+    /// Its chain is longer than all other work takes; waiting longer would delay the end.
+    LongestChain {
+        chain_minutes: u32,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pull {
+    pub task: TaskId,
+    pub source: Source,
+    pub pick: Pick,
+}
+
+/// Why an agent that asked for work gets none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoWork {
+    #[error("waiting_for_background: no {0} task is ready")]
+    WaitingForBackground(Role),
+    #[error("waiting_for_background: the ready {0} tasks lie outside of its territory")]
+    OutsideTerritory(Role),
+    #[error("waiting_for_background: the files of the ready {0} tasks are locked")]
+    FilesLocked(Role),
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReadyQueue {
+    policy: QueuePolicy,
+    territories: Territories,
+    entries: BTreeMap<TaskId, Entry>,
+    lanes: BTreeMap<LaneKey, Lane>,
+    held: BTreeMap<Role, BTreeSet<TaskId>>,
+    by_file: BTreeMap<Arc<str>, BTreeSet<TaskId>>,
+    depths: BTreeMap<Role, u32>,
+}
+
+impl ReadyQueue {
+    #[must_use]
+    pub fn new(policy: QueuePolicy, territories: Territories) -> ReadyQueue {
+        ReadyQueue { policy, territories, ..ReadyQueue::default() }
+    }
+
+    #[must_use]
+    pub fn policy(&self) -> &QueuePolicy {
+        &self.policy
+    }
+
+    #[must_use]
+    pub fn territories(&self) -> &Territories {
+        &self.territories
+    }
+
+    #[must_use]
+    pub fn contains(&self, task: TaskId) -> bool {
+        self.entries.contains_key(&task)
+    }
+
+    #[must_use]
+    pub fn ticket(&self, task: TaskId) -> Option<&Ticket> {
+        self.entries.get(&task).map(|entry| &entry.ticket)
+    }
+
+    /// How many tasks wait for the role.
+    #[must_use]
+    pub fn depth(&self, role: Role) -> u32 {
+        self.depths.get(&role).copied().unwrap_or(0)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The score of QUE-11, as things stand.
+    #[must_use]
+    pub fn score(&self, task: TaskId) -> Option<Points> {
+        let entry = self.entries.get(&task)?;
+        Some(entry.ticket.standing.score(&self.policy, entry.locked_files > 0))
+    }
+
+    /// The score with what waiting has added.
+    #[must_use]
+    pub fn effective(&self, task: TaskId, now: Timestamp) -> Option<Points> {
+        let waited_ms = now.ms_since(self.ticket(task)?.entered_at);
+        let aged = i64::try_from(waited_ms / self.policy.ageing_ms_per_tenth()).unwrap_or(i64::MAX);
+        Some(Points::tenths(self.score(task)?.as_tenths().saturating_add(aged)))
+    }
+
+    /// All tasks of a role, best first, for people; the held ones come last.
+    #[must_use]
+    pub fn list(&self, role: Role) -> Vec<TaskId> {
+        let mut waiting: Vec<(bool, i64, TaskId)> = Vec::new();
+        for entry in self.entries.values().filter(|entry| entry.ticket.role == role) {
+            waiting.push((entry.lane == LaneKey::Held, -entry.rank, entry.ticket.task));
+        }
+        waiting.sort_unstable();
+        waiting.into_iter().map(|(_, _, task)| task).collect()
+    }
+
+    /// What the agent should take now: its own queue first, then what it may take from the pool.
+    pub fn pull(&self, agent: AgentId, outlook: Outlook, now: Timestamp) -> Result<Pull, NoWork> {
+        let own = self.lanes.get(&LaneKey::Own(agent)).filter(|lane| !lane.is_empty());
+        if let Some((task, pick)) = own.and_then(|lane| self.best_of(&[lane], outlook, now)) {
+            return Ok(Pull { task, source: Source::OwnQueue, pick });
+        }
+        let bit = self.territories.bit_of(agent);
+        let all = LaneKey::Pool(agent.role, Reach::NONE)..=LaneKey::Pool(agent.role, Reach::ALL);
+        let pool = self.lanes.range(all).filter(|(_, lane)| !lane.is_empty());
+        let within = |key: &LaneKey| matches!(key, LaneKey::Pool(_, reach) if reach.includes(bit));
+        let mut foreign = false;
+        let mut lanes = Vec::new();
+        for (key, lane) in pool {
+            if within(key) {
+                lanes.push(lane);
+            } else {
+                foreign = true;
+            }
+        }
+        match self.best_of(&lanes, outlook, now) {
+            Some((task, pick)) => Ok(Pull { task, source: Source::Pool, pick }),
+            None if foreign => Err(NoWork::OutsideTerritory(agent.role)),
+            None if self.held.get(&agent.role).is_some_and(|held| !held.is_empty()) => {
+                Err(NoWork::FilesLocked(agent.role))
+            }
+            None => Err(NoWork::WaitingForBackground(agent.role)),
+        }
+    }
+
+    fn best_of(&self, lanes: &[&Lane], outlook: Outlook, now: Timestamp) -> Option<(TaskId, Pick)> {
+        let best = lanes.iter().filter_map(|lane| lane.best()).max()?.task();
+        if self.policy.strategy != Strategy::CriticalPath || outlook.agents <= 1 {
+            return Some((best, Pick::BestRank));
+        }
+        let entry = self.entries.get(&best)?;
+        let may_be_overtaken = entry.ticket.standing.priority != Priority::Critical
+            && now.ms_since(entry.ticket.entered_at) < self.policy.overtaken_ms_max;
+        let longest = lanes.iter().filter_map(|lane| lane.longest()).max()?;
+        if may_be_overtaken && outlook.is_urgent(longest.chain_minutes, &self.policy) {
+            let pick = Pick::LongestChain { chain_minutes: longest.chain_minutes };
+            return Some((longest.task(), pick));
+        }
+        Some((best, Pick::BestRank))
+    }
+
+    /// Whether the queue takes the ticket.
+    pub fn check(&self, ticket: &Ticket) -> Result<(), QueueRefusal> {
+        if self.contains(ticket.task) {
+            return Err(QueueRefusal::AlreadyWaiting(ticket.task));
+        }
+        if self.entries.len() >= limits::QUEUE_TASKS_MAX {
+            return Err(QueueRefusal::Full);
+        }
+        match ticket.assignee {
+            Some(agent) if agent.role != ticket.role => {
+                Err(QueueRefusal::OtherRole { agent, role: ticket.role })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fact: the task waits for an agent from now on.
+    pub fn entered(&mut self, ticket: Ticket, locks: &LockTable) {
+        let task = ticket.task;
+        self.left(task);
+        let locked = ticket.files.iter().filter(|path| locks.is_locked_for(task, path)).count();
+        for path in ticket.files.iter() {
+            self.by_file.entry(Arc::clone(path)).or_default().insert(task);
+        }
+        *self.depths.entry(ticket.role).or_default() += 1;
+        let entry = Entry {
+            reach: self.territories.reach(ticket.role, &ticket.files),
+            locked_files: u32::try_from(locked).unwrap_or(u32::MAX),
+            rank: 0,
+            lane: LaneKey::Held,
+            ticket,
+        };
+        self.place(entry);
+    }
+
+    /// Fact: the task no longer waits: an agent has it, or it was blocked, paused or cancelled.
+    pub fn left(&mut self, task: TaskId) -> Option<Ticket> {
+        let entry = self.lift(task)?;
+        for path in entry.ticket.files.iter() {
+            if let Some(tasks) = self.by_file.get_mut(path) {
+                tasks.remove(&task);
+                if tasks.is_empty() {
+                    self.by_file.remove(path);
+                }
+            }
+        }
+        if let Some(depth) = self.depths.get_mut(&entry.ticket.role) {
+            *depth = depth.saturating_sub(1);
+        }
+        Some(entry.ticket)
+    }
+
+    /// Fact: a person gave the task another priority (QUE-13). Its wait counts on.
+    pub fn prioritised(&mut self, task: TaskId, priority: Priority) {
+        if let Some(mut entry) = self.lift(task) {
+            entry.ticket.standing.priority = priority;
+            self.place(entry);
+        }
+    }
+
+    /// Fact: a person gave the task to one agent, or back to all.
+    pub fn reassigned(&mut self, task: TaskId, assignee: Option<AgentId>) {
+        if let Some(mut entry) = self.lift(task) {
+            entry.ticket.assignee = assignee;
+            self.place(entry);
+        }
+    }
+
+    /// Fact: these files were locked or freed. Only tasks that want them are scored anew.
+    pub fn locks_changed(&mut self, paths: &[Arc<str>], locks: &LockTable) {
+        let mut affected = BTreeSet::new();
+        for path in paths {
+            affected.extend(self.by_file.get(path).into_iter().flatten().copied());
+        }
+        for task in affected {
+            let Some(mut entry) = self.lift(task) else { continue };
+            let files = entry.ticket.files.iter();
+            let locked = files.filter(|path| locks.is_locked_for(task, path)).count();
+            entry.locked_files = u32::try_from(locked).unwrap_or(u32::MAX);
+            self.place(entry);
+        }
+    }
+
+    /// Fact: the rules or the territories are others now. The one operation that costs a pass over
+    /// all that waits; a person does it, not the traffic.
+    pub fn reconfigured(&mut self, policy: QueuePolicy, territories: Territories) {
+        self.policy = policy;
+        self.territories = territories;
+        let waiting: Vec<TaskId> = self.entries.keys().copied().collect();
+        for task in waiting {
+            if let Some(mut entry) = self.lift(task) {
+                entry.reach = self.territories.reach(entry.ticket.role, &entry.ticket.files);
+                self.place(entry);
+            }
+        }
+    }
+
+    fn place(&mut self, mut entry: Entry) {
+        let Ticket { task, role, assignee, .. } = entry.ticket;
+        let locked = entry.locked_files > 0;
+        let score = entry.ticket.standing.score(&self.policy, locked);
+        entry.rank = self.policy.rank(score, entry.ticket.entered_at, task);
+        entry.lane = match assignee {
+            _ if locked && self.policy.contention == Contention::Hold => LaneKey::Held,
+            Some(agent) => LaneKey::Own(agent),
+            None => LaneKey::Pool(role, entry.reach),
+        };
+        if entry.lane == LaneKey::Held {
+            self.held.entry(role).or_default().insert(task);
+        } else {
+            let lane = self.lanes.entry(entry.lane).or_default();
+            lane.insert(entry.rank, entry.ticket.chain_minutes, task);
+        }
+        self.entries.insert(task, entry);
+    }
+
+    fn lift(&mut self, task: TaskId) -> Option<Entry> {
+        let entry = self.entries.remove(&task)?;
+        if entry.lane == LaneKey::Held {
+            if let Some(held) = self.held.get_mut(&entry.ticket.role) {
+                held.remove(&task);
+            }
+        } else if let Some(lane) = self.lanes.get_mut(&entry.lane) {
+            lane.remove(entry.rank, entry.ticket.chain_minutes, task);
+            if lane.is_empty() {
+                self.lanes.remove(&entry.lane);
+            }
+        }
+        Some(entry)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueueRefusal {
+    #[error("task number {} is waiting already", .0.0)]
+    AlreadyWaiting(TaskId),
+    #[error("{} tasks wait already; no more are taken", limits::QUEUE_TASKS_MAX)]
+    Full,
+    #[error("{agent} cannot take a task for a {role}")]
+    OtherRole { agent: AgentId, role: Role },
+}
