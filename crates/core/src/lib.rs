@@ -4,6 +4,7 @@
 //! and outside facts arrive in commands, wishes leave as effects.
 
 pub mod activity;
+pub mod calendar;
 pub mod command;
 pub mod effect;
 pub mod engine;
@@ -17,6 +18,7 @@ pub mod mission;
 pub mod money;
 pub mod plan;
 pub mod policy;
+pub mod price;
 pub mod refusal;
 pub mod report;
 pub mod state;
@@ -25,6 +27,7 @@ pub mod task;
 pub mod team;
 pub mod time;
 pub mod why;
+pub mod window;
 
 pub use command::Command;
 pub use effect::Effect;
