@@ -19,6 +19,7 @@ pub mod money;
 pub mod plan;
 pub mod policy;
 pub mod price;
+pub mod rate;
 pub mod refusal;
 pub mod report;
 pub mod state;
