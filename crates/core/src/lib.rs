@@ -22,6 +22,7 @@ pub mod price;
 pub mod rate;
 pub mod refusal;
 pub mod report;
+pub mod routing;
 pub mod state;
 pub mod status;
 pub mod task;
