@@ -13,6 +13,7 @@ pub mod failure;
 pub mod flow;
 pub mod glob;
 pub mod ids;
+pub mod ledger;
 pub mod limits;
 pub mod mission;
 pub mod money;
