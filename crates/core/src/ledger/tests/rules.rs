@@ -388,7 +388,7 @@ fn a_sub_agent_cannot_pass_its_own_cap() {
     assert!(ledger.reserve_part(&PartRequest { usd: Usd::cents(20), ..child }).is_ok());
 }
 
-/// A mission gets its own cap; raising the policy does not lift it.
+/// A mission gets its own cap beside the policy's, and the lower one holds.
 #[test]
 fn a_mission_has_a_cap_of_twice_its_p95_within_the_day() {
     let mut ledger = capped(|caps| {
@@ -402,6 +402,8 @@ fn a_mission_has_a_cap_of_twice_its_p95_within_the_day() {
     assert_eq!(refused, over(Limit::Mission, 300, 301, None));
     assert_eq!(refused.remedy(), Remedy::Person);
     assert_eq!(ledger.mission_cap(Usd::cents(900), NOON), Usd::cents(1_000));
+    ledger.mission_capped(MISSION, Usd::cents(9_000));
+    assert_eq!(ledger.cap(Scope::Mission(MISSION)), Some(Usd::cents(5_000)), "the lower one");
 }
 
 /// BUD-03, BUD-14: nothing new starts, not even a call of a running attempt, until a person says.
