@@ -45,6 +45,24 @@ pub const ESCALATION_CAUSES_MAX: usize = 200;
 pub const ESCALATION_TASKS_MAX: usize = 50;
 /// The failures of a task that its dead letter tells in full.
 pub const DEAD_LETTER_ATTEMPTS_MAX: usize = 20;
+/// Models and providers that one project names in its configuration.
+pub const MODELS_MAX: usize = 500;
+pub const MODEL_CHARS_MAX: usize = 100;
+pub const PROVIDERS_MAX: usize = 50;
+
+/// Reservations that can be open at a time: far more than attempts and calls that any team has in
+/// flight, few enough that a leak shows.
+pub const RESERVATIONS_OPEN_MAX: usize = 20_000;
+/// An attempt may have sub-agents and those may have theirs, no deeper (RUN-16).
+pub const RESERVATION_DEPTH_MAX: u32 = 2;
+/// Finished days, weeks and months whose sums are kept beside the running ones.
+pub const SPANS_KEPT_MAX: usize = 62;
+/// Finished missions from which estimates learn.
+pub const CALIBRATION_MISSIONS_MAX: usize = 20;
+/// A provider that asks for a longer pause than this is not believed.
+pub const PARKED_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
+/// Past this, a rate limit is no limit, and its window would hold too many entries.
+pub const REQUESTS_PER_MIN_MAX: u64 = 60_000;
 
 /// The first `max` characters.
 #[must_use]

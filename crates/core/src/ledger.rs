@@ -1,0 +1,354 @@
+//! Money: reserved before it is spent, charged as it is spent, given back when it was not.
+//!
+//! Every decision is asked of `&self` and says no with the limit that stands in the way; every
+//! change is a fact (`reserved`, `charged`, `released`, …) that is taken as it comes. The same
+//! facts give the same ledger.
+//!
+//! Invariants, under any interleaving, while caps are not lowered:
+//! * in every scope that has a cap, spent + reserved ≤ cap + excess, where excess is what was
+//!   charged beyond its reservation and stays on record for ever;
+//! * tasks add up to their mission, agents too, and missions, days and sessions to the project;
+//! * what is reserved goes back exactly once.
+
+mod account;
+mod burn;
+mod calibration;
+mod forecast;
+mod policy;
+mod pools;
+mod purses;
+mod refusal;
+mod report;
+mod tokens;
+mod watchdog;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use account::{
+    Account, Charge, Crew, PartRequest, Purpose, Request, Reservation, ReservationId, Settlement,
+    Unit,
+};
+pub use burn::{Burn, BurnAlert};
+pub use calibration::{Calibration, Comparison};
+pub use forecast::{Forecast, Load, Spread, mission_cap, projected_day};
+pub use policy::{
+    BurnPolicy, Caps, InvalidPolicy, Policy, Preset, Profile, TokenPolicy, WeekTokens, WhenFull,
+};
+pub use pools::{Pool, Shares, Throttle};
+pub use purses::{Purse, Scope};
+pub use refusal::{Limit, Refusal, Remedy, TokenLimit, Warning};
+pub use tokens::{Part, TokenUse, Tokens};
+pub use watchdog::{Alarm, Policy as WatchdogPolicy, Watchdog, WatchdogState};
+
+use crate::calendar::Span;
+use crate::ids::MissionId;
+use crate::limits;
+use crate::money::Usd;
+use crate::time::Timestamp;
+use purses::Purses;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ledger {
+    policy: Policy,
+    purses: Purses,
+    open: BTreeMap<ReservationId, Open>,
+    next: ReservationId,
+    mission_caps: BTreeMap<MissionId, Usd>,
+    session: Session,
+    watchdog: Watchdog,
+    burn: Burn,
+    tokens: Tokens,
+}
+
+/// From one start of Kapelle to the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Session {
+    number: u32,
+    started_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Open {
+    reservation: Reservation,
+    /// Neither charged nor given to a part.
+    left: Usd,
+    tokens_left: u64,
+    depth: u32,
+    parts: BTreeSet<ReservationId>,
+}
+
+impl Ledger {
+    #[must_use]
+    pub fn new(policy: Policy) -> Ledger {
+        Ledger {
+            policy,
+            purses: Purses::default(),
+            open: BTreeMap::new(),
+            next: ReservationId(1),
+            mission_caps: BTreeMap::new(),
+            session: Session::default(),
+            watchdog: Watchdog::default(),
+            burn: Burn::default(),
+            tokens: Tokens::default(),
+        }
+    }
+
+    /// Whether this much can be spent at worst, and out of which pool. The strictest limit that
+    /// stands in the way is the one that is named.
+    pub fn reserve(&self, request: &Request, now: Timestamp) -> Result<Reservation, Refusal> {
+        self.may_open(request.unit, request.usd)?;
+        let Request { account, unit, usd, tokens } = request;
+        if Span::Day.number(now) < self.purses.closed_days {
+            return Err(Refusal::DayClosed);
+        }
+        let session = self.session.number;
+        let scopes = purses::scopes(account, now, session, None);
+        let over = scopes.iter().flatten().filter_map(|scope| self.over(*scope, *usd));
+        // Of equals the first: the narrower scope.
+        if let Some((_, refusal)) = over.min_by_key(|(free, _)| *free) {
+            return Err(refusal);
+        }
+        self.tokens.check(&self.policy.tokens, account.mission, *tokens, now)?;
+        let pool = self.draw(account, *usd, now)?;
+        Ok(Reservation {
+            id: self.next,
+            parent: None,
+            account: account.clone(),
+            unit: *unit,
+            usd: *usd,
+            tokens: *tokens,
+            pool,
+            session,
+            at: now,
+        })
+    }
+
+    /// A part of what is reserved already. It moves money within its whole, so only the cap of a
+    /// call, that of the agent and the remainder of the whole stand in its way.
+    pub fn reserve_part(&self, request: &PartRequest) -> Result<Reservation, Refusal> {
+        let &PartRequest { parent, agent, unit, usd, tokens } = request;
+        self.may_open(unit, usd)?;
+        let whole = self.open.get(&parent).ok_or(Refusal::NoParent { parent })?;
+        if whole.reservation.unit == Unit::Call {
+            return Err(Refusal::CallDivided { parent });
+        }
+        if unit == Unit::Attempt && whole.depth >= limits::RESERVATION_DEPTH_MAX {
+            return Err(Refusal::TooDeep { max: limits::RESERVATION_DEPTH_MAX });
+        }
+        if usd > whole.left {
+            return Err(Refusal::OverParent { parent, left: whole.left, asked: usd });
+        }
+        if tokens > whole.tokens_left {
+            let left = whole.tokens_left;
+            return Err(Refusal::TokensOverParent { parent, left, asked: tokens });
+        }
+        let mut account = whole.reservation.account.clone();
+        if agent != account.agent {
+            account.agent = agent;
+            let of_agent = Scope::Agent(account.mission, agent);
+            if let Some((_, refusal)) = self.over(of_agent, usd) {
+                return Err(refusal);
+            }
+        }
+        let whole = &whole.reservation;
+        Ok(Reservation {
+            id: self.next,
+            parent: Some(parent),
+            account,
+            unit,
+            usd,
+            tokens,
+            ..whole.clone()
+        })
+    }
+
+    /// What a charge will do to its reservation, and whether it is an overspend.
+    #[must_use]
+    pub fn settle(&self, charge: &Charge) -> Settlement {
+        let left = charge.reservation.and_then(|id| self.open.get(&id));
+        let covered = left.map_or(Usd::ZERO, |open| open.left.min(charge.usd));
+        Settlement { covered, excess: charge.usd.saturating_sub(covered) }
+    }
+
+    fn may_open(&self, unit: Unit, usd: Usd) -> Result<(), Refusal> {
+        if let Some(since) = self.watchdog.halted_since() {
+            return Err(Refusal::Halted { since });
+        }
+        if self.open.len() >= limits::RESERVATIONS_OPEN_MAX {
+            return Err(Refusal::TooManyOpen { open: self.open.len() });
+        }
+        match self.policy.caps.call_usd_max {
+            Some(cap) if unit == Unit::Call && usd > cap => Err(Refusal::OverLimit {
+                limit: Limit::Call,
+                cap,
+                spent: Usd::ZERO,
+                reserved: Usd::ZERO,
+                asked: usd,
+                resets_at: None,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The refusal of a scope that has no room for this much, with the room that it has.
+    fn over(&self, scope: Scope, asked: Usd) -> Option<(Usd, Refusal)> {
+        let cap = self.cap(scope)?;
+        let purse = self.purses.get(scope);
+        let free = cap.saturating_sub(purse.committed());
+        if asked <= free && purse.committed() <= cap {
+            return None;
+        }
+        let resets_at = scope.span().map(|(span, number)| span.starts_at(number + 1));
+        let Purse { spent, reserved, .. } = purse;
+        let limit = Limit::of(scope);
+        Some((free, Refusal::OverLimit { limit, cap, spent, reserved, asked, resets_at }))
+    }
+
+    fn draw(&self, account: &Account, usd: Usd, now: Timestamp) -> Result<Option<Pool>, Refusal> {
+        if self.policy.pools.is_none() {
+            return Ok(None);
+        }
+        let day = Span::Day.number(now);
+        let mut open = Pool::open_to(account.purpose, account.priority).iter().copied();
+        match open.find(|pool| self.over(Scope::Pool(day, *pool), usd).is_none()) {
+            Some(pool) => Ok(Some(pool)),
+            None => Err(Refusal::PoolsEmpty {
+                asked: usd,
+                throttle: self.throttle(usd, now),
+                resets_at: Span::Day.ends_at(now),
+            }),
+        }
+    }
+}
+
+/// The facts.
+impl Ledger {
+    /// Money was reserved. An id that was used before is a repetition and changes nothing.
+    pub fn reserved(&mut self, reservation: &Reservation) {
+        if reservation.id < self.next {
+            return;
+        }
+        self.next = ReservationId(reservation.id.0.saturating_add(1));
+        let Reservation { usd, tokens, .. } = *reservation;
+        let mut depth = 0;
+        match reservation.parent.and_then(|parent| self.open.get_mut(&parent)) {
+            Some(whole) => {
+                whole.left = whole.left.saturating_sub(usd);
+                whole.tokens_left = whole.tokens_left.saturating_sub(tokens);
+                whole.parts.insert(reservation.id);
+                depth = whole.depth + 1;
+                let agent = |r: &Reservation| Scope::Agent(r.account.mission, r.account.agent);
+                let (from, to) = (agent(&whole.reservation), agent(reservation));
+                self.purses.move_reserved(from, to, usd);
+            }
+            None => {
+                let day = Scope::Day(Span::Day.number(reservation.at));
+                let is_new_day = !self.purses.is_known(day);
+                for scope in reservation.scopes().into_iter().flatten() {
+                    self.purses.entry(scope).reserved += usd;
+                }
+                if is_new_day {
+                    self.purses.forget_old_spans();
+                }
+                self.tokens.reserved(reservation.account.mission, reservation.at, tokens);
+            }
+        }
+        let open = Open {
+            reservation: reservation.clone(),
+            left: usd,
+            tokens_left: tokens,
+            depth,
+            parts: BTreeSet::new(),
+        };
+        self.open.insert(reservation.id, open);
+    }
+
+    /// Money was spent, whether or not it was reserved. What was not is kept as excess.
+    pub fn charged(&mut self, charge: &Charge) -> Settlement {
+        let settlement = self.settle(charge);
+        let Settlement { covered, excess } = settlement;
+        let open = charge.reservation.and_then(|id| self.open.get_mut(&id));
+        let (scopes, account, counted_at) = match open {
+            Some(open) => {
+                open.left = open.left.saturating_sub(covered);
+                let tokens = open.tokens_left.min(charge.tokens);
+                open.tokens_left -= tokens;
+                let Reservation { account, at, .. } = &open.reservation;
+                self.tokens.returned(account.mission, *at, tokens);
+                (open.reservation.scopes(), account, *at)
+            }
+            None => {
+                let scopes = purses::scopes(&charge.account, charge.at, self.session.number, None);
+                (scopes, &charge.account, charge.at)
+            }
+        };
+        for scope in scopes.into_iter().flatten() {
+            let purse = self.purses.entry(scope);
+            purse.reserved = purse.reserved.saturating_sub(covered);
+            purse.spent += charge.usd;
+            purse.excess += excess;
+        }
+        let part = Part::of(account.agent);
+        self.tokens.used(account.mission, counted_at, part, charge.tokens);
+        self.watchdog.spent(&self.policy.watchdog, charge.usd, charge.began_at, charge.at);
+        self.burn.spent(charge.usd, charge.at);
+        settlement
+    }
+
+    /// The work ended: what was not spent goes back, for its parts as well. Answers how much;
+    /// nothing if it went back before.
+    pub fn released(&mut self, id: ReservationId) -> Usd {
+        let Some(open) = self.open.get(&id) else { return Usd::ZERO };
+        for part in open.parts.clone() {
+            self.released(part);
+        }
+        let Some(open) = self.open.remove(&id) else { return Usd::ZERO };
+        let Open { reservation, left, tokens_left, .. } = open;
+        let whole = reservation.parent.and_then(|parent| self.open.get_mut(&parent));
+        if let Some(whole) = whole {
+            whole.left += left;
+            whole.tokens_left = whole.tokens_left.saturating_add(tokens_left);
+            whole.parts.remove(&id);
+            let agent = |r: &Reservation| Scope::Agent(r.account.mission, r.account.agent);
+            let (from, to) = (agent(&reservation), agent(&whole.reservation));
+            self.purses.move_reserved(from, to, left);
+            return left;
+        }
+        for scope in reservation.scopes().into_iter().flatten() {
+            let purse = self.purses.entry(scope);
+            purse.reserved = purse.reserved.saturating_sub(left);
+        }
+        self.tokens.returned(reservation.account.mission, reservation.at, tokens_left);
+        left
+    }
+
+    /// A person changed the rules. Money that is spent or reserved under the old ones stays so.
+    pub fn configured(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// A mission got a cap of its own; the policy's holds beside it.
+    pub fn mission_capped(&mut self, mission: MissionId, cap: Usd) {
+        self.mission_caps.insert(mission, cap);
+    }
+
+    pub fn session_started(&mut self, at: Timestamp) {
+        let number = self.session.number.saturating_add(1);
+        self.session = Session { number, started_at: at };
+    }
+
+    /// The watchdog's alarm was answered: nothing is reserved until somebody resumes.
+    pub fn halted(&mut self, alarm: Alarm, at: Timestamp) {
+        match alarm {
+            Alarm::Pause { .. } => self.watchdog.paused(at),
+            Alarm::Kill { .. } => self.watchdog.killed(at),
+        }
+    }
+
+    pub fn resumed(&mut self) {
+        self.watchdog.resumed();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Sums: what is spent and reserved, by everything that can have a cap.
+//!
+//! Invariant: in every purse, `reserved` is the sum of what is left of the open reservations that
+//! count for it, and `spent` the sum of all charges.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::account::{Account, Crew, Purpose, Reservation};
+use super::pools::Pool;
+use crate::calendar::Span;
+use crate::ids::{AgentId, MissionId, Role, TaskId};
+use crate::limits;
+use crate::money::Usd;
+use crate::time::Timestamp;
+
+/// Something that spending is summed for. Days, weeks and months are numbers of [`Span`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    Project,
+    Session(u32),
+    Mission(MissionId),
+    /// Retries of a mission.
+    Retries(MissionId),
+    /// What no task was charged for is under None, so that tasks add up to their mission.
+    Task(MissionId, Option<TaskId>),
+    Agent(MissionId, Option<AgentId>),
+    Day(u64),
+    Week(u64),
+    Month(u64),
+    Pool(u64, Pool),
+    CouncilDay(u64),
+    CouncilWeek(u64),
+    ScalingDay(u64),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Purse {
+    pub spent: Usd,
+    pub reserved: Usd,
+    /// The part of `spent` that was not reserved before: spent + reserved ≤ cap + excess.
+    pub excess: Usd,
+}
+
+impl Purse {
+    #[must_use]
+    pub fn committed(&self) -> Usd {
+        self.spent + self.reserved
+    }
+}
+
+/// A scope of each kind at most, in the order in which refusals are looked for.
+pub(super) type Scopes = [Option<Scope>; SCOPES_MAX];
+const SCOPES_MAX: usize = 13;
+
+pub(super) fn scopes(account: &Account, at: Timestamp, session: u32, pool: Option<Pool>) -> Scopes {
+    let (mission, day) = (account.mission, Span::Day.number(at));
+    let week = Span::Week.number(at);
+    let is_council = account.purpose == Purpose::Council;
+    [
+        Some(Scope::Task(mission, account.task)),
+        Some(Scope::Agent(mission, account.agent)),
+        (account.purpose == Purpose::Retry).then_some(Scope::Retries(mission)),
+        Some(Scope::Mission(mission)),
+        Some(Scope::Session(session)),
+        is_council.then_some(Scope::CouncilDay(day)),
+        is_council.then_some(Scope::CouncilWeek(week)),
+        (account.crew == Crew::Extra).then_some(Scope::ScalingDay(day)),
+        pool.map(|pool| Scope::Pool(day, pool)),
+        Some(Scope::Day(day)),
+        Some(Scope::Week(week)),
+        Some(Scope::Month(Span::Month.number(at))),
+        Some(Scope::Project),
+    ]
+}
+
+impl Reservation {
+    pub(super) fn scopes(&self) -> Scopes {
+        scopes(&self.account, self.at, self.session, self.pool)
+    }
+}
+
+/// Tasks are many and have a map of their own, so that the few others are found fast.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Purses {
+    tasks: BTreeMap<(MissionId, Option<TaskId>), Purse>,
+    others: BTreeMap<Scope, Purse>,
+    /// Days before this one are forgotten, and nothing more can be reserved for them.
+    pub(super) closed_days: u64,
+}
+
+impl Purses {
+    pub(super) fn get(&self, scope: Scope) -> Purse {
+        match scope {
+            Scope::Task(mission, task) => self.tasks.get(&(mission, task)),
+            other => self.others.get(&other),
+        }
+        .copied()
+        .unwrap_or_default()
+    }
+
+    pub(super) fn is_known(&self, scope: Scope) -> bool {
+        match scope {
+            Scope::Task(mission, task) => self.tasks.contains_key(&(mission, task)),
+            other => self.others.contains_key(&other),
+        }
+    }
+
+    pub(super) fn entry(&mut self, scope: Scope) -> &mut Purse {
+        match scope {
+            Scope::Task(mission, task) => self.tasks.entry((mission, task)).or_default(),
+            other => self.others.entry(other).or_default(),
+        }
+    }
+
+    pub(super) fn tasks(
+        &self,
+        mission: MissionId,
+    ) -> impl Iterator<Item = (Option<TaskId>, Purse)> {
+        let of_mission = (mission, None)..=(mission, Some(TaskId(u32::MAX)));
+        self.tasks.range(of_mission).map(|((_, task), purse)| (*task, *purse))
+    }
+
+    pub(super) fn agents(
+        &self,
+        mission: MissionId,
+    ) -> impl Iterator<Item = (Option<AgentId>, Purse)> {
+        let last = AgentId { role: Role::ProductManager, seat: u32::MAX };
+        let of_mission = Scope::Agent(mission, None)..=Scope::Agent(mission, Some(last));
+        self.others.range(of_mission).filter_map(|(scope, purse)| match scope {
+            Scope::Agent(_, agent) => Some((*agent, *purse)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn days(&self) -> impl Iterator<Item = (u64, Purse)> {
+        let all = Scope::Day(0)..=Scope::Day(u64::MAX);
+        self.others.range(all).filter_map(|(scope, purse)| Some((scope.span()?.1, *purse)))
+    }
+
+    /// Somebody else holds a part of what is reserved.
+    pub(super) fn move_reserved(&mut self, from: Scope, to: Scope, usd: Usd) {
+        if from != to {
+            let giver = self.entry(from);
+            giver.reserved = giver.reserved.saturating_sub(usd);
+            self.entry(to).reserved += usd;
+        }
+    }
+
+    /// Forgets the oldest days, weeks and months beyond the number that is kept. One with an open
+    /// reservation stays, and so does everything after it.
+    pub(super) fn forget_old_spans(&mut self) {
+        let days = self.forget(Scope::Day(0), Scope::Day(u64::MAX));
+        self.closed_days = self.closed_days.max(days.map_or(0, |last| last + 1));
+        self.forget(Scope::Week(0), Scope::Week(u64::MAX));
+        self.forget(Scope::Month(0), Scope::Month(u64::MAX));
+        self.forget(Scope::CouncilDay(0), Scope::CouncilDay(u64::MAX));
+        self.forget(Scope::CouncilWeek(0), Scope::CouncilWeek(u64::MAX));
+        self.forget(Scope::ScalingDay(0), Scope::ScalingDay(u64::MAX));
+        self.forget(Scope::Session(0), Scope::Session(u32::MAX));
+        let last = Scope::Pool(self.closed_days, Pool::FIRST);
+        self.others.retain(|scope, _| !matches!(scope, Scope::Pool(..)) || *scope >= last);
+    }
+
+    /// The number of the last one that was forgotten.
+    fn forget(&mut self, from: Scope, to: Scope) -> Option<u64> {
+        let kept = self.others.range(from..=to).count();
+        let many = kept.saturating_sub(limits::SPANS_KEPT_MAX);
+        let old = self.others.range(from..=to).take(many);
+        let old: Vec<Scope> =
+            old.take_while(|(_, purse)| purse.reserved == Usd::ZERO).map(|(s, _)| *s).collect();
+        for scope in &old {
+            self.others.remove(scope);
+        }
+        old.last().and_then(|scope| scope.span()).map(|(_, number)| number)
+    }
+}
+
+impl Scope {
+    /// The stretch of the calendar after which this scope begins anew.
+    #[must_use]
+    pub fn span(self) -> Option<(Span, u64)> {
+        match self {
+            Scope::Day(n) | Scope::Pool(n, _) | Scope::CouncilDay(n) | Scope::ScalingDay(n) => {
+                Some((Span::Day, n))
+            }
+            Scope::Week(n) | Scope::CouncilWeek(n) => Some((Span::Week, n)),
+            Scope::Month(n) => Some((Span::Month, n)),
+            Scope::Project
+            | Scope::Session(_)
+            | Scope::Mission(_)
+            | Scope::Retries(_)
+            | Scope::Task(..)
+            | Scope::Agent(..) => None,
+        }
+    }
+}

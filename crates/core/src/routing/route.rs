@@ -1,0 +1,158 @@
+//! The answer of routing, with all of its reasons (RTE-06).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::catalogue::{Lineage, Tier};
+use super::work::WorkKind;
+use crate::failure::FailureKind;
+use crate::ids::Role;
+use crate::rate::Provider;
+use crate::time::Timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    pub model: Box<str>,
+    pub provider: Provider,
+    pub lineage: Lineage,
+    pub tier: Tier,
+    /// In the order in which they were found; the first says where the tier comes from.
+    pub reasons: Vec<Reason>,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.model, self.tier)?;
+        for (at, reason) in self.reasons.iter().enumerate() {
+            write!(f, "{}{reason}", if at == 0 { ": " } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Reason {
+    Pinned,
+    Kind {
+        kind: WorkKind,
+        tier: Tier,
+    },
+    RoleDefault {
+        role: Role,
+        tier: Tier,
+    },
+    Critical,
+    Long {
+        minutes: u32,
+    },
+    Security,
+    /// The attempt before failed on the tier below.
+    Waterfall {
+        failed: Tier,
+        kind: FailureKind,
+    },
+    /// The work deserves more, but no more is allowed.
+    Capped {
+        wanted: Tier,
+        max: Tier,
+    },
+    /// Nobody of the wanted tier is enabled and has a key.
+    TierVacant {
+        wanted: Tier,
+    },
+    /// This kind of work goes to this provider.
+    Shard {
+        kind: WorkKind,
+    },
+    Strength {
+        kind: WorkKind,
+    },
+    /// A preferred model could not take it.
+    Fallback {
+        from: Box<str>,
+        because: Unavailable,
+    },
+}
+
+/// Why a provider cannot take work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Unavailable {
+    NoKey,
+    BreakerOpen { until: Option<Timestamp> },
+    Parked { until: Timestamp },
+}
+
+impl Unavailable {
+    /// When it may be over by itself.
+    #[must_use]
+    pub fn until(self) -> Option<Timestamp> {
+        match self {
+            Unavailable::NoKey => None,
+            Unavailable::BreakerOpen { until } => until,
+            Unavailable::Parked { until } => Some(until),
+        }
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unavailable::NoKey => "has no key",
+            Unavailable::BreakerOpen { .. } => "fails and is left alone for now",
+            Unavailable::Parked { .. } => "is parked by its rate limit",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Pinned => f.write_str("it was chosen by name"),
+            Reason::Kind { kind, tier } => write!(f, "{kind} work is {tier}"),
+            Reason::RoleDefault { role, tier } => write!(f, "a {role} is {tier} by default"),
+            Reason::Critical => f.write_str("CRITICAL work is standard or above"),
+            Reason::Long { minutes } => {
+                write!(f, "work of {minutes} minutes is standard or above")
+            }
+            Reason::Security => f.write_str("work with security checks is standard or above"),
+            Reason::Waterfall { failed, kind } => write!(f, "it failed on {failed} ({kind})"),
+            Reason::Capped { wanted, max } => {
+                write!(f, "{wanted} was wanted, but {max} is the most that is allowed")
+            }
+            Reason::TierVacant { wanted } => write!(f, "no {wanted} model is to be had"),
+            Reason::Shard { kind } => write!(f, "{kind} work goes to this provider"),
+            Reason::Strength { kind } => write!(f, "it is strong in {kind} work"),
+            Reason::Fallback { from, because } => write!(f, "{from} {because}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "refusal", rename_all = "snake_case")]
+pub enum NoRoute {
+    /// Work waits: no attempt is made, so none is counted.
+    #[error("no {tier} model can take work now")]
+    AllUnavailable {
+        tier: Tier,
+        because: Vec<(Box<str>, Unavailable)>,
+        /// The earliest moment at which one may be back. None if only a person can help.
+        retry_at: Option<Timestamp>,
+    },
+    #[error("no enabled model with a key may do this work")]
+    Vacant,
+    #[error("there is no enabled model named {name:?}")]
+    UnknownModel { name: Box<str> },
+    #[error("{name} is {tier}, but {max} is the most that is allowed")]
+    PinnedOverMax { name: Box<str>, tier: Tier, max: Tier },
+}
+
+/// Fewer than two families can vote, so the question goes to a person (CON-15).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("a council needs {min} families of models, and {} can be asked", .lineages.len())]
+pub struct NoCouncil {
+    pub lineages: Vec<Lineage>,
+    pub min: usize,
+}
