@@ -19,6 +19,8 @@ pub mod plan;
 pub mod policy;
 pub mod refusal;
 pub mod report;
+pub mod schema;
+pub mod session;
 pub mod state;
 pub mod status;
 pub mod task;
