@@ -160,7 +160,7 @@ mod tests {
             dependencies: vec!["d".into(); dependencies],
             files: Vec::new(),
             estimated_duration_minutes: Some(minutes),
-            validation_criteria: Default::default(),
+            ..PlannedTask::default()
         }
     }
 
