@@ -4,7 +4,9 @@
 //! and outside facts arrive in commands, wishes leave as effects.
 
 pub mod activity;
+pub mod checklist;
 pub mod command;
+pub mod completion;
 pub mod effect;
 pub mod engine;
 pub mod event;
