@@ -446,6 +446,20 @@ mod tests {
         assert_eq!(list.eta(Pace::default(), at(10_050)), Some(at(10_110)));
     }
 
+    /// A person may tick off a step while nobody works; that says nothing about how long it takes.
+    #[test]
+    fn steps_done_while_nobody_works_say_nothing_about_the_pace() {
+        let stops: [fn(&mut Checklist); 2] = [Checklist::interrupted, Checklist::failed];
+        for stop in stops {
+            let mut list = seven();
+            list.begun(at(0));
+            list.completed(0, devon(), at(10));
+            stop(&mut list);
+            list.completed(1, devon(), at(5_000));
+            assert_eq!(list.pace(), Pace { steps: 1, worked_ms: 10 * SECOND });
+        }
+    }
+
     #[test]
     fn without_experience_of_its_own_a_task_takes_that_of_others() {
         let mut list = seven();

@@ -7,6 +7,7 @@ pub mod batch;
 pub mod convoy;
 pub mod draft;
 pub mod estimate;
+pub mod feature;
 pub mod flaws;
 pub mod gaps;
 pub mod hunk;

@@ -269,6 +269,15 @@ mod tests {
         assert_eq!(outside, "hunk 1 does not match the lines 1-2 of the file");
     }
 
+    /// The planner said which lines it would touch; others may be somebody else's by now.
+    #[test]
+    fn an_edit_stays_within_its_lines_even_where_it_would_fit() {
+        let removal = edit([1, 3], "@@ -4 +4 @@\n-four\n").unwrap_err();
+        assert_eq!(removal, "hunk 1 does not match the lines 1-3 of the file");
+        let addition = edit([1, 3], "@@ -5,0 +6 @@\n+six\n").unwrap_err();
+        assert_eq!(addition, "hunk 1 does not match the lines 1-3 of the file");
+    }
+
     #[test]
     fn several_hunks_apply_to_the_original_lines() {
         let diff = "--- a/f\n+++ b/f\n@@ -1 +1,2 @@\n-one\n+1\n+1.5\n@@ -5 +6 @@\n-five\n+5\n";
