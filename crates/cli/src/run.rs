@@ -281,7 +281,7 @@ fn plan(args: &RunArgs) -> Result<Plan, Problem> {
         dependencies: Vec::new(),
         files: Vec::new(),
         estimated_duration_minutes: None,
-        validation_criteria: Default::default(),
+        ..PlannedTask::default()
     };
     let plan = Plan { goal: None, tasks: vec![task] };
     plan.validate().map_err(|_| {

@@ -13,6 +13,26 @@ pub const TITLE_CHARS_MAX: usize = 200;
 pub const TEXT_CHARS_MAX: usize = 20_000;
 pub const PATH_CHARS_MAX: usize = 1_000;
 pub const GOAL_CHARS_MAX: usize = 10_000;
+/// The first hundred flaws of a plan tell its author enough.
+pub const PLAN_FLAWS_MAX: usize = 100;
+pub const CRITERIA_MAX: usize = 50;
+pub const CRITERION_CHARS_MAX: usize = 1_000;
+/// A task with more steps than this is a plan.
+pub const CHECKLIST_STEPS_MAX: usize = 100;
+pub const STEP_CHARS_MAX: usize = 500;
+/// What a planner may write as its specification, prepared edits included.
+pub const SIS_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub const SIS_TASKS_MAX: usize = 1_000;
+pub const SIS_OPERATIONS_MAX: usize = 200;
+/// How far around its stated place a hunk is looked for: a search beyond it could be made slow.
+pub const HUNK_SEARCH_LINES_MAX: usize = 2_000;
+pub const RESEARCH_BYTES_MAX: usize = 1024 * 1024;
+pub const SESSION_BYTES_MAX: usize = 64 * 1024;
+/// The places in a document that are named as wrong; the rest is counted.
+pub const VIOLATIONS_MAX: usize = 50;
+pub const GAP_PLANS_MAX: u32 = 20;
+/// One agent that does more than this in one go has forgotten the first when it does the last.
+pub const BATCH_TASKS_MAX: u32 = 20;
 
 /// What an agent may write as its report.
 pub const REPORT_BYTES_MAX: usize = 256 * 1024;

@@ -3,12 +3,24 @@
 //! A plan is outside data. It is bounded, and every way in which it is wrong is named at once, so
 //! that its author needs one round, not ten.
 
-use std::collections::{BTreeMap, BTreeSet};
+pub mod batch;
+pub mod convoy;
+pub mod draft;
+pub mod estimate;
+pub mod feature;
+pub mod flaws;
+pub mod gaps;
+pub mod hunk;
+pub mod operation;
+pub mod policy;
+pub mod research;
+pub mod sis;
+
+pub use flaws::{Flaw, InvalidPlan, Warning};
+pub use policy::{InvalidPlanPolicy, PlanPolicy};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::limits;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -20,7 +32,7 @@ pub struct Plan {
     pub tasks: Vec<PlannedTask>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedTask {
     /// The name that people type, such as `3-1`: letters, digits, `.`, `-` and `_`.
@@ -30,6 +42,10 @@ pub struct PlannedTask {
     /// What the agent is told.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
+    /// What sort of work it is: it decides time-outs, providers and, unless `risk` says more, who
+    /// has to look at it.
+    #[serde(rename = "type", default, skip_serializing_if = "TaskKind::is_default")]
+    pub kind: TaskKind,
     #[serde(default)]
     pub priority: Priority,
     /// Ids of tasks that must be merged before this one starts.
@@ -42,6 +58,18 @@ pub struct PlannedTask {
     pub estimated_duration_minutes: Option<u32>,
     #[serde(default, skip_serializing_if = "ValidationCriteria::is_empty")]
     pub validation_criteria: ValidationCriteria,
+    /// The user story that it is part of, such as `US1`; the tasks of one story are a convoy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_story: Option<String>,
+    /// What has to be done, step by step; the source of the checklist.
+    #[serde(default, alias = "requiredActions", skip_serializing_if = "Vec::is_empty")]
+    pub required_actions: Vec<String>,
+    /// How much harm it could do, where the plan knows better than `type` does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<Risk>,
+    /// How many prepared file operations come with it; they are kept beside the plan.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub file_operation_count: u32,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -52,13 +80,6 @@ pub struct ValidationCriteria {
     pub criteria: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub security_checks: Vec<String>,
-}
-
-impl ValidationCriteria {
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.criteria.is_empty() && self.security_checks.is_empty()
-    }
 }
 
 #[derive(
@@ -107,103 +128,31 @@ pub enum Flaw {
     Later { id: String, dep: String },
     #[error("Invalid plan: these tasks wait for each other in a circle: {}", ids.join(", "))]
     Cycle { ids: Vec<String> },
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskKind {
+    #[default]
+    Implementation,
+    Test,
+    Review,
+    Analysis,
+    Docs,
+    Refactor,
+    Migration,
+    Security,
+    Infrastructure,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-pub struct InvalidPlan(pub Vec<Flaw>);
-
-impl Plan {
-    /// Reads and checks a plan file.
-    pub fn parse(text: &str) -> Result<Plan, InvalidPlan> {
-        if text.len() > limits::PLAN_BYTES_MAX {
-            let flaw = Flaw::TooLarge { bytes: text.len(), max: limits::PLAN_BYTES_MAX };
-            return Err(InvalidPlan(vec![flaw]));
-        }
-        let plan: Plan = serde_json::from_str(text)
-            .map_err(|e| InvalidPlan(vec![Flaw::Malformed { message: e.to_string() }]))?;
-        plan.validate()?;
-        Ok(plan)
-    }
-
-    pub fn validate(&self) -> Result<(), InvalidPlan> {
-        let mut flaws = Vec::new();
-        if self.tasks.is_empty() {
-            flaws.push(Flaw::Empty);
-        }
-        if self.tasks.len() > limits::PLAN_TASKS_MAX {
-            let (count, max) = (self.tasks.len(), limits::PLAN_TASKS_MAX);
-            return Err(InvalidPlan(vec![Flaw::TooManyTasks { count, max }]));
-        }
-        let mut place = BTreeMap::new();
-        for (index, task) in self.tasks.iter().enumerate() {
-            if place.insert(task.id.as_str(), index).is_some() {
-                flaws.push(Flaw::Duplicate { id: task.id.clone() });
-            }
-            task.flaws(&mut flaws);
-        }
-        let circle = self.circle(&place);
-        for (index, task) in self.tasks.iter().enumerate() {
-            for dep in &task.dependencies {
-                let (id, dep_id) = (task.id.clone(), dep.clone());
-                match place.get(dep.as_str()) {
-                    _ if *dep == task.id => flaws.push(Flaw::OnItself { id }),
-                    None => flaws.push(Flaw::Unknown { id, dep: dep_id }),
-                    Some(_) if circle.contains(dep) && circle.contains(&id) => {}
-                    Some(&at) if at > index => flaws.push(Flaw::Later { id, dep: dep_id }),
-                    Some(_) => {}
-                }
-            }
-        }
-        if !circle.is_empty() {
-            flaws.push(Flaw::Cycle { ids: circle.into_iter().collect() });
-        }
-        if flaws.is_empty() { Ok(()) } else { Err(InvalidPlan(flaws)) }
-    }
-
-    /// Tasks that wait for each other: what is left when everything that can be done is done,
-    /// from both ends.
-    fn circle(&self, place: &BTreeMap<&str, usize>) -> BTreeSet<String> {
-        let edges = |task: &PlannedTask| -> Vec<usize> {
-            let known = task.dependencies.iter().filter(|dep| **dep != task.id);
-            known.filter_map(|dep| place.get(dep.as_str()).copied()).collect()
-        };
-        let forward: Vec<Vec<usize>> = self.tasks.iter().map(edges).collect();
-        let mut backward = vec![Vec::new(); self.tasks.len()];
-        for (from, deps) in forward.iter().enumerate() {
-            for to in deps {
-                backward[*to].push(from);
-            }
-        }
-        let stuck = left_over(&forward, &backward);
-        let needed = left_over(&backward, &forward);
-        let both = (0..self.tasks.len()).filter(|i| stuck[*i] && needed[*i]);
-        both.map(|i| self.tasks[i].id.clone()).collect()
-    }
-
-    /// Advice that does not make the plan wrong.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
-        let crowded = self.tasks.iter().filter(|t| t.files.len() > limits::TASK_FILES_ADVISED_MAX);
-        crowded.map(|task| format!("WARN Task {} exceeds context budget", task.id)).collect()
-    }
-}
-
-/// Which nodes remain after removing, again and again, every node without outgoing edges.
-fn left_over(out: &[Vec<usize>], into: &[Vec<usize>]) -> Vec<bool> {
-    let mut open: Vec<usize> = out.iter().map(Vec::len).collect();
-    let mut left = vec![true; out.len()];
-    let mut free: Vec<usize> = (0..out.len()).filter(|i| open[*i] == 0).collect();
-    while let Some(node) = free.pop() {
-        left[node] = false;
-        for waiting in &into[node] {
-            open[*waiting] -= 1;
-            if open[*waiting] == 0 {
-                free.push(*waiting);
-            }
-        }
-    }
-    left
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Risk {
+    Low,
+    Medium,
+    High,
 }
 
 impl PlannedTask {
@@ -254,18 +203,144 @@ impl PlannedTask {
                 let path = limits::head(path, limits::TITLE_CHARS_MAX).to_owned();
                 flaws.push(Flaw::BadPath { id: id(), path });
             }
+    /// What the plan says, but never less than the kind of work commands: an author who is an
+    /// agent must not be able to talk a schema change past the people who should see it.
+    #[must_use]
+    pub fn risk(&self) -> Risk {
+        let floor = self.kind.risk();
+        match self.risk {
+            Some(said) if floor == Risk::High => said.max(floor),
+            Some(said) => said,
+            None => floor,
         }
     }
+}
+
+impl TaskKind {
+    pub const ALL: [TaskKind; 9] = [
+        TaskKind::Implementation,
+        TaskKind::Test,
+        TaskKind::Review,
+        TaskKind::Analysis,
+        TaskKind::Docs,
+        TaskKind::Refactor,
+        TaskKind::Migration,
+        TaskKind::Security,
+        TaskKind::Infrastructure,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            TaskKind::Implementation => "implementation",
+            TaskKind::Test => "test",
+            TaskKind::Review => "review",
+            TaskKind::Analysis => "analysis",
+            TaskKind::Docs => "docs",
+            TaskKind::Refactor => "refactor",
+            TaskKind::Migration => "migration",
+            TaskKind::Security => "security",
+            TaskKind::Infrastructure => "infrastructure",
+        }
+    }
+
+    /// The tiers of HUM-04: typos, docs and tests are low; endpoints and UI medium; schema,
+    /// security and infrastructure high.
+    #[must_use]
+    pub fn risk(self) -> Risk {
+        match self {
+            TaskKind::Test | TaskKind::Review | TaskKind::Analysis | TaskKind::Docs => Risk::Low,
+            TaskKind::Implementation | TaskKind::Refactor => Risk::Medium,
+            TaskKind::Migration | TaskKind::Security | TaskKind::Infrastructure => Risk::High,
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == TaskKind::default()
+    }
+}
+
+impl std::fmt::Display for TaskKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::fmt::Display for Risk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Risk::Low => "low",
+            Risk::Medium => "medium",
+            Risk::High => "high",
+        })
+    }
+}
+
+impl ValidationCriteria {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.criteria.is_empty() && self.security_checks.is_empty()
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn flaws(tasks: &str) -> Vec<String> {
-        match Plan::parse(&format!("{{\"tasks\": {tasks}}}")) {
-            Ok(_) => Vec::new(),
-            Err(InvalidPlan(flaws)) => flaws.iter().map(ToString::to_string).collect(),
+    fn parsed(fields: &str) -> PlannedTask {
+        let text = format!(r#"{{"tasks": [{{"id": "a", "title": "A"{fields}}}]}}"#);
+        Plan::parse(&text).unwrap().tasks.remove(0)
+    }
+
+    /// Plans that people wrote before these fields existed must read, and be written, as before.
+    #[test]
+    fn what_is_not_said_is_not_written() {
+        let plain = parsed("");
+        let json = serde_json::to_string(&plain).unwrap();
+        assert_eq!(json, r#"{"id":"a","title":"A","priority":"MEDIUM"}"#);
+        assert_eq!((plain.kind, plain.risk()), (TaskKind::Implementation, Risk::Medium));
+    }
+
+    #[test]
+    fn kind_story_actions_and_risk_read_back() {
+        let task = parsed(
+            r#", "type": "docs", "user_story": "US2", "requiredActions": ["one"], "risk": "low""#,
+        );
+        let expected = PlannedTask {
+            id: "a".into(),
+            title: "A".into(),
+            kind: TaskKind::Docs,
+            user_story: Some("US2".into()),
+            required_actions: vec!["one".into()],
+            risk: Some(Risk::Low),
+            ..PlannedTask::default()
+        };
+        assert_eq!(task, expected);
+        let json = serde_json::to_string(&task).unwrap();
+        assert_eq!(serde_json::from_str::<PlannedTask>(&json).unwrap(), expected);
+    }
+
+    /// An agent that plans a migration must not be able to call it harmless.
+    #[test]
+    fn schema_security_and_infrastructure_stay_high_whatever_the_plan_says() {
+        let risk = |kind: TaskKind, risk| PlannedTask { kind, risk, ..Default::default() }.risk();
+        for kind in [TaskKind::Migration, TaskKind::Security, TaskKind::Infrastructure] {
+            assert_eq!(risk(kind, Some(Risk::Low)), Risk::High);
+        }
+        assert_eq!(risk(TaskKind::Implementation, Some(Risk::Low)), Risk::Low);
+        assert_eq!(risk(TaskKind::Docs, Some(Risk::High)), Risk::High);
+        assert_eq!(risk(TaskKind::Docs, None), Risk::Low);
+    }
+
+    #[test]
+    fn kind_names_are_those_of_the_plan() {
+        for kind in TaskKind::ALL {
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         }
     }
 

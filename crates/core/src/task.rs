@@ -162,7 +162,7 @@ mod tests {
             dependencies: vec!["d".into(); dependencies],
             files: Vec::new(),
             estimated_duration_minutes: Some(minutes),
-            validation_criteria: Default::default(),
+            ..PlannedTask::default()
         }
     }
 

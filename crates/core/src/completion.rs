@@ -1,0 +1,122 @@
+//! The completion report: one page on a task that has ended, for people and for the record
+//! (TSK-12).
+//!
+//! It says what the engine knows. What the agent said about its work is quoted, bounded, and
+//! marked as its words.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::checklist::Checklist;
+use crate::failure::FailureKind;
+use crate::flow::Phase;
+use crate::ids::{Commit, MissionId};
+use crate::limits;
+use crate::mission::Mission;
+use crate::money::Usd;
+use crate::plan::operation::Operations;
+use crate::report::{Report, Verification};
+use crate::status::Status;
+use crate::task::Task;
+use crate::time::Timestamp;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CompletionReport {
+    #[schemars(with = "String")]
+    pub mission: MissionId,
+    /// As the plan names it.
+    pub task: String,
+    pub title: String,
+    #[schemars(with = "String")]
+    pub status: Status,
+    /// The phases that it went through.
+    pub phases: Vec<Phase>,
+    pub attempts: u32,
+    #[schemars(with = "BTreeMap<String, u32>")]
+    pub failures: BTreeMap<FailureKind, u32>,
+    /// The end of the last failure, for a task that gave up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
+    /// What landed on the mission's branch.
+    #[schemars(with = "Option<String>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Commit>,
+    #[schemars(with = "Option<u64>")]
+    pub started_at: Option<Timestamp>,
+    #[schemars(with = "Option<u64>")]
+    pub ended_at: Option<Timestamp>,
+    pub duration_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_duration_minutes: Option<u32>,
+    #[schemars(with = "u64")]
+    pub spent: Usd,
+    #[serde(default)]
+    pub operations_completed: u32,
+    /// Such as `7/7`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// In the agent's words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// In the agent's words, too: the checks that count are in the journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification_result: Option<Verification>,
+}
+
+/// A report on work that goes on would be out of date when it is read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("task {task} has not ended: it is {status}")]
+pub struct NotEnded {
+    pub task: String,
+    pub status: Status,
+}
+
+/// What belongs to a task but is kept beside it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beside<'a> {
+    pub operations: Option<&'a Operations>,
+    pub checklist: Option<&'a Checklist>,
+    /// The last thing that an agent reported.
+    pub said: Option<&'a Report>,
+}
+
+impl CompletionReport {
+    pub fn of(
+        task: &Task,
+        mission: &Mission,
+        beside: Beside<'_>,
+    ) -> Result<CompletionReport, NotEnded> {
+        let status = task.status(mission);
+        if !status.is_final() {
+            return Err(NotEnded { task: task.name().to_owned(), status });
+        }
+        let ended_at = task.ended_at.or(mission.ended_at);
+        let duration = task.started_at.zip(ended_at).map(|(from, to)| to.ms_since(from));
+        let reached = (task.phase + 1).min(mission.policy.flow.len());
+        let phases = if task.started { &mission.policy.flow[..reached] } else { &[] };
+        let failure = task.last_failure.as_ref().filter(|_| status != Status::Completed);
+        let message = beside.said.map_or("", |report| report.message.as_str());
+        Ok(CompletionReport {
+            mission: mission.id,
+            task: task.name().to_owned(),
+            title: task.plan.title.clone(),
+            status,
+            phases: phases.to_vec(),
+            attempts: task.attempts,
+            failures: task.failures.clone(),
+            last_failure: failure.map(|failure| failure.message.clone()),
+            merged: task.merged.clone(),
+            started_at: task.started_at,
+            ended_at,
+            duration_ms: duration.unwrap_or(0),
+            estimated_duration_minutes: task.plan.estimated_duration_minutes,
+            spent: task.spent,
+            operations_completed: beside.operations.map_or(0, Operations::completed_count),
+            progress: beside.checklist.map(|list| list.progress().to_string()),
+            message: limits::head(message, limits::FAILURE_CHARS_MAX).to_owned(),
+            verification_result: beside.said.and_then(|report| report.verification_result.clone()),
+        })
+    }
+}
