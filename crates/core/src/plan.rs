@@ -94,40 +94,6 @@ pub enum Priority {
     Critical,
 }
 
-/// One thing that is wrong with a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
-#[serde(tag = "problem", rename_all = "snake_case")]
-pub enum Flaw {
-    #[error("Invalid plan: {bytes} bytes are more than {max}")]
-    TooLarge { bytes: usize, max: usize },
-    #[error("Invalid plan: {message}")]
-    Malformed { message: String },
-    #[error("Invalid plan: it has no tasks")]
-    Empty,
-    #[error("Invalid plan: {count} tasks are more than {max}")]
-    TooManyTasks { count: usize, max: usize },
-    #[error(
-        "Invalid plan: {id:?} is not a task id (letters, digits, '-', '_', single '.' within; at most {max})"
-    )]
-    BadId { id: String, max: usize },
-    #[error("Invalid plan: Task {id} appears twice")]
-    Duplicate { id: String },
-    #[error("Invalid plan: Task {id} has no title")]
-    NoTitle { id: String },
-    #[error("Invalid plan: Task {id}: {what} is longer than {max} characters")]
-    TooLong { id: String, what: &'static str, max: usize },
-    #[error("Invalid plan: Task {id} has {count} {what}, more than {max}")]
-    TooMany { id: String, what: &'static str, count: usize, max: usize },
-    #[error("Invalid plan: Task {id} names the file {path:?}, which is not inside the repository")]
-    BadPath { id: String, path: String },
-    #[error("Invalid plan: Task {id} depends on itself")]
-    OnItself { id: String },
-    #[error("Invalid plan: Task {id} depends on {dep} which does not exist")]
-    Unknown { id: String, dep: String },
-    #[error("Invalid plan: Task {id} depends on {dep} which appears later")]
-    Later { id: String, dep: String },
-    #[error("Invalid plan: these tasks wait for each other in a circle: {}", ids.join(", "))]
-    Cycle { ids: Vec<String> },
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -156,53 +122,6 @@ pub enum Risk {
 }
 
 impl PlannedTask {
-    fn flaws(&self, flaws: &mut Vec<Flaw>) {
-        let id = || self.id.clone();
-        let max = limits::TASK_NAME_CHARS_MAX;
-        let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
-        let leads = |c: char| c.is_ascii_alphanumeric();
-        // Work is kept under references that bear the task's name, and git has its own taste.
-        let no_reference =
-            self.id.contains("..") || self.id.ends_with('.') || self.id.ends_with(".lock");
-        let spelt = self.id.starts_with(leads) && self.id.chars().all(plain);
-        if !spelt || no_reference || self.id.len() > max {
-            let shown = limits::head(&self.id, max).to_owned();
-            flaws.push(Flaw::BadId { id: shown, max });
-        }
-        if self.title.trim().is_empty() {
-            flaws.push(Flaw::NoTitle { id: id() });
-        }
-        let criteria = self.validation_criteria.criteria.iter();
-        let security = self.validation_criteria.security_checks.iter();
-        let texts = [
-            ("the title", self.title.as_str(), limits::TITLE_CHARS_MAX),
-            ("the description", self.description.as_str(), limits::TEXT_CHARS_MAX),
-        ];
-        let criteria = criteria.chain(security).map(|text| ("a criterion", text.as_str(), 1_000));
-        for (what, text, max) in texts.into_iter().chain(criteria) {
-            if limits::head(text, max).len() < text.len() {
-                flaws.push(Flaw::TooLong { id: id(), what, max });
-            }
-        }
-        let counts = [
-            ("files", self.files.len(), limits::TASK_FILES_MAX),
-            ("dependencies", self.dependencies.len(), limits::TASK_DEPENDENCIES_MAX),
-        ];
-        for (what, count, max) in counts {
-            if count > max {
-                flaws.push(Flaw::TooMany { id: id(), what, count, max });
-            }
-        }
-        for path in &self.files {
-            let outside = path.is_empty()
-                || path.starts_with('/')
-                || path.len() > limits::PATH_CHARS_MAX
-                || path.split('/').any(|part| part == ".." || part == ".git")
-                || path.contains('\0');
-            if outside {
-                let path = limits::head(path, limits::TITLE_CHARS_MAX).to_owned();
-                flaws.push(Flaw::BadPath { id: id(), path });
-            }
     /// What the plan says, but never less than the kind of work commands: an author who is an
     /// agent must not be able to talk a schema change past the people who should see it.
     #[must_use]
@@ -342,67 +261,5 @@ mod tests {
         for kind in TaskKind::ALL {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         }
-    }
-
-    #[test]
-    fn a_plan_in_order_is_taken() {
-        let tasks = r#"[
-            {"id": "1-1", "title": "first", "priority": "HIGH", "files": ["a.rs"]},
-            {"task_id": "1-2", "title": "second", "dependencies": ["1-1"],
-             "estimated_duration_minutes": 20,
-             "validation_criteria": {"criteria": ["works"], "security_checks": ["no secrets"]}}
-        ]"#;
-        assert_eq!(flaws(tasks), Vec::<String>::new());
-    }
-
-    /// The author of a plan should need one round to mend it, so all flaws come at once.
-    #[test]
-    fn every_flaw_is_named_at_once() {
-        let tasks = r#"[
-            {"id": "a", "title": "A", "dependencies": ["c", "nowhere", "a"]},
-            {"id": "a", "title": ""},
-            {"id": "-x", "title": "bad id", "files": ["../up"]},
-            {"id": "c", "title": "C"}
-        ]"#;
-        let expected = [
-            "Invalid plan: Task a appears twice",
-            "Invalid plan: Task a has no title",
-            "Invalid plan: \"-x\" is not a task id (letters, digits, '-', '_', single '.' within; at most 40)",
-            "Invalid plan: Task -x names the file \"../up\", which is not inside the repository",
-            "Invalid plan: Task a depends on c which appears later",
-            "Invalid plan: Task a depends on nowhere which does not exist",
-            "Invalid plan: Task a depends on itself",
-        ];
-        assert_eq!(flaws(tasks), expected);
-    }
-
-    #[test]
-    fn a_circle_is_named_with_its_members_and_nothing_else() {
-        let tasks = r#"[
-            {"id": "a", "title": "A", "dependencies": ["b"]},
-            {"id": "b", "title": "B", "dependencies": ["c"]},
-            {"id": "c", "title": "C", "dependencies": ["b"]},
-            {"id": "d", "title": "D", "dependencies": ["c"]}
-        ]"#;
-        let expected = [
-            "Invalid plan: Task a depends on b which appears later",
-            "Invalid plan: these tasks wait for each other in a circle: b, c",
-        ];
-        assert_eq!(flaws(tasks), expected);
-    }
-
-    #[test]
-    fn malformed_and_oversized_plans_say_so() {
-        assert_eq!(flaws("[]"), ["Invalid plan: it has no tasks"]);
-        assert!(flaws("[{]").first().is_some_and(|f| f.contains("line 1")));
-        let huge = format!("[{{\"id\":\"a\",\"title\":\"{}\"}}]", "x".repeat(5 << 20));
-        assert!(flaws(&huge).first().is_some_and(|f| f.contains("bytes are more than")));
-    }
-
-    #[test]
-    fn a_task_with_many_files_is_warned_about() {
-        let text = r#"{"tasks": [{"id": "a", "title": "A", "files": ["1", "2", "3", "4"]}]}"#;
-        let plan = Plan::parse(text).unwrap();
-        assert_eq!(plan.warnings(), ["WARN Task a exceeds context budget"]);
     }
 }

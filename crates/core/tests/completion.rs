@@ -26,7 +26,7 @@ fn a_merged_task_is_reported_with_what_the_engine_knows() {
     let mut planned = task("1-1", &[]);
     planned.estimated_duration_minutes = Some(20);
     let mut world = World::with(vec![planned], checked());
-    world.steps();
+    world.chores();
     world.wait(5_000);
     world.succeed("1-1");
     let mut checklist = Checklist::new(vec!["one".into(), "two".into()]).unwrap();
@@ -52,7 +52,7 @@ fn a_merged_task_is_reported_with_what_the_engine_knows() {
 #[test]
 fn a_dead_letter_is_reported_with_its_failures() {
     let mut world = World::with(vec![task("1-1", &[])], checked());
-    world.steps();
+    world.chores();
     while world.status("1-1") != Status::DeadLetter {
         world.finish("1-1", failed(FailureKind::GitConflict));
         world.wait(600_000);
@@ -66,7 +66,7 @@ fn a_dead_letter_is_reported_with_its_failures() {
 #[test]
 fn a_cancelled_task_that_never_began_has_no_phases() {
     let mut world = World::with(vec![task("1-1", &[]), task("1-2", &["1-1"])], checked());
-    world.steps();
+    world.chores();
     let cancel = Command::CancelMission { mission: M1, reason: "no".into(), by: ann() };
     world.must(cancel);
     let found = report(&world, "1-2", Beside::default()).unwrap();
@@ -76,7 +76,7 @@ fn a_cancelled_task_that_never_began_has_no_phases() {
 #[test]
 fn work_that_goes_on_has_no_report() {
     let mut world = World::with(vec![task("1-1", &[])], checked());
-    world.steps();
+    world.chores();
     let refused = report(&world, "1-1", Beside::default()).unwrap_err();
     assert_eq!(refused.to_string(), "task 1-1 has not ended: it is in_progress");
 }

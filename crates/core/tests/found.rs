@@ -94,7 +94,7 @@ fn task() -> PlannedTask {
         dependencies: Vec::new(),
         files: Vec::new(),
         estimated_duration_minutes: None,
-        validation_criteria: Default::default(),
+        ..PlannedTask::default()
     }
 }
 

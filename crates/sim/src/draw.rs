@@ -29,7 +29,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         dependencies: needs(shape, index, count, rng).iter().map(|n| format!("t{n}")).collect(),
         files: Vec::new(),
         estimated_duration_minutes: rng.bool().then(|| rng.u32(1..60)),
-        validation_criteria: Default::default(),
+        ..PlannedTask::default()
     };
     Plan { goal: None, tasks: (0..count).map(|index| task(index, rng)).collect() }
 }

@@ -32,7 +32,7 @@ pub fn task(id: String, dependencies: Vec<String>) -> PlannedTask {
         dependencies,
         files: Vec::new(),
         estimated_duration_minutes: Some(5),
-        validation_criteria: Default::default(),
+        ..PlannedTask::default()
     }
 }
 

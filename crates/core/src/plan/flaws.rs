@@ -24,7 +24,7 @@ pub enum Flaw {
     #[error("Invalid plan: {count} tasks are more than {max}")]
     TooManyTasks { count: usize, max: usize },
     #[error(
-        "Invalid plan: {id:?} is not a task id (letters, digits, '.', '-', '_'; at most {max} of them)"
+        "Invalid plan: {id:?} is not a task id (letters, digits, '-', '_', single '.' within; at most {max})"
     )]
     BadId { id: String, max: usize },
     #[error("Invalid plan: Task {id} appears twice")]
@@ -235,7 +235,11 @@ impl PlannedTask {
         let max = limits::TASK_NAME_CHARS_MAX;
         let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
         let leads = |c: char| c.is_ascii_alphanumeric();
-        if !self.id.starts_with(leads) || !self.id.chars().all(plain) || self.id.len() > max {
+        // Work is kept under references that bear the task's name, and git has its own taste.
+        let no_reference =
+            self.id.contains("..") || self.id.ends_with('.') || self.id.ends_with(".lock");
+        let spelt = self.id.starts_with(leads) && self.id.chars().all(plain);
+        if !spelt || no_reference || self.id.len() > max {
             flaws.push(Flaw::BadId { id: shown(&self.id), max });
         }
         if self.title.trim().is_empty() {
@@ -335,7 +339,7 @@ mod tests {
         let expected = [
             "Invalid plan: Task a appears twice",
             "Invalid plan: Task a has no title",
-            "Invalid plan: \"-x\" is not a task id (letters, digits, '.', '-', '_'; at most 40 of them)",
+            "Invalid plan: \"-x\" is not a task id (letters, digits, '-', '_', single '.' within; at most 40)",
             "Invalid plan: Task -x names the file \"../up\", which is not inside the repository",
             "Invalid plan: Task a depends on c which appears later",
             "Invalid plan: Task a depends on nowhere which does not exist",

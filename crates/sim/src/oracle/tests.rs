@@ -26,7 +26,7 @@ fn judge(then: Vec<Event>) -> Result<(), String> {
         dependencies: needs.iter().map(ToString::to_string).collect(),
         files: Vec::new(),
         estimated_duration_minutes: None,
-        validation_criteria: Default::default(),
+        ..PlannedTask::default()
     };
     let plan = Plan { goal: None, tasks: vec![task("a", &[]), task("b", &["a"])] };
     let mut events = vec![
