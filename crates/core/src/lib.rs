@@ -13,6 +13,7 @@ pub mod flow;
 pub mod glob;
 pub mod ids;
 pub mod limits;
+pub mod merge;
 pub mod mission;
 pub mod money;
 pub mod plan;

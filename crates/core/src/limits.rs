@@ -30,6 +30,18 @@ pub const CHECKS_MAX: usize = 20;
 pub const PATTERNS_MAX: usize = 100;
 pub const SEATS_PER_ROLE_MAX: u32 = 64;
 
+/// More changes in one candidate would make a failure say nothing.
+pub const MERGE_BATCH_MAX: u32 = 64;
+/// Each lane is a checkout with its checks running.
+pub const MERGE_LANES_MAX: u32 = 32;
+pub const MERGE_RETRIES_MAX: u32 = 10;
+pub const MERGE_WAITING_MAX: usize = 100_000;
+/// Waiting changes that are looked at when lanes are formed; the others come later.
+pub const MERGE_LOOKAHEAD_MAX: usize = 64;
+/// Tests named one by one: as flaky, as failing before.
+pub const MERGE_TESTS_NAMED_MAX: usize = 1_000;
+pub const COMMITS_WAITING_MAX: u32 = 1_000;
+
 /// The first `max` characters.
 #[must_use]
 pub fn head(text: &str, max: usize) -> &str {
