@@ -20,6 +20,7 @@ pub mod plan;
 pub mod policy;
 pub mod refusal;
 pub mod report;
+pub mod rollback;
 pub mod state;
 pub mod status;
 pub mod task;

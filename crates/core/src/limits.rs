@@ -42,6 +42,9 @@ pub const MERGE_LOOKAHEAD_MAX: usize = 64;
 pub const MERGE_TESTS_NAMED_MAX: usize = 1_000;
 pub const COMMITS_WAITING_MAX: u32 = 1_000;
 
+/// A rollback of more tasks than this is a restore from a backup.
+pub const ROLLBACK_TASKS_MAX: usize = 1_000;
+
 /// The first `max` characters.
 #[must_use]
 pub fn head(text: &str, max: usize) -> &str {
