@@ -4,6 +4,7 @@
 //! and outside facts arrive in commands, wishes leave as effects.
 
 pub mod activity;
+pub mod approval;
 pub mod command;
 pub mod effect;
 pub mod engine;

@@ -45,6 +45,10 @@ pub const COMMITS_WAITING_MAX: u32 = 1_000;
 /// A rollback of more tasks than this is a restore from a backup.
 pub const ROLLBACK_TASKS_MAX: usize = 1_000;
 
+/// More approvers than this would be nobody's responsibility.
+pub const APPROVERS_MAX: u32 = 5;
+pub const PEOPLE_MAX: usize = 1_000;
+
 /// The first `max` characters.
 #[must_use]
 pub fn head(text: &str, max: usize) -> &str {
