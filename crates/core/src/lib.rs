@@ -6,6 +6,7 @@
 pub mod activity;
 pub mod approval;
 pub mod command;
+pub mod council;
 pub mod effect;
 pub mod engine;
 pub mod event;

@@ -49,6 +49,22 @@ pub const ROLLBACK_TASKS_MAX: usize = 1_000;
 pub const APPROVERS_MAX: u32 = 5;
 pub const PEOPLE_MAX: usize = 1_000;
 
+pub const COUNCIL_MODELS_MAX: usize = 20;
+pub const COUNCIL_NAME_CHARS_MAX: usize = 60;
+/// What of the code is worth sending to several models at once.
+pub const COUNCIL_CODE_CHARS_MAX: usize = 40_000;
+pub const COUNCIL_ATTEMPTS_MAX: usize = 5;
+pub const COUNCIL_CONSTRAINTS_MAX: usize = 20;
+pub const COUNCIL_KEY_CHARS_MAX: usize = 300;
+pub const COUNCIL_EVIDENCE_MAX: usize = 20;
+pub const COUNCIL_VOTE_CHARS_MAX: usize = 10_000;
+/// Councils that vote or whose outcome is not known yet.
+pub const COUNCIL_OPEN_MAX: usize = 1_000;
+/// What is kept in state; the journal keeps all.
+pub const COUNCIL_RECORDS_MAX: usize = 1_000;
+pub const COUNCIL_REMEMBERED_MAX: usize = 1_000;
+pub const COUNCIL_TYPES_MAX: usize = 1_000;
+
 /// The first `max` characters.
 #[must_use]
 pub fn head(text: &str, max: usize) -> &str {
