@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::council::{
-    Brief, CheckStanding, Checked, Choice, Convening, Convocation, Council, CouncilId,
+    BadScore, Brief, CheckStanding, Checked, Choice, Convening, Convocation, Council, CouncilId,
     CouncilPolicy, Dropped, Evidence, Findings, InvalidVote, Lineage, Member, Model, NoVerdict,
     NotInSession, Outcome, PanelRefused, Petition, ProblemKey, Question, Quorum, Rejection, Score,
     Sealed, Size, Strategy, Summons, Switch, ToHuman, Verdict, Vote, VoteRefused,
 };
-use kapelle_core::{Actor, Commit, Timestamp, Usd};
+use kapelle_core::{Actor, Commit, Timestamp, Usd, limits};
 use proptest::prelude::{
     Just, ProptestConfig, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest,
 };
@@ -400,6 +400,56 @@ fn best_reasoning_is_the_judges_choice() {
     assert_eq!(verdict.winner(), Some(&model("gemini")));
     findings.scores.insert(model("gemini"), score(600, 1_000));
     assert_eq!(council.verdict(id, &findings), Ok(undecided(NoVerdict::Tie)));
+}
+
+/// A judge that gives 2000 of 1000 points must not decide anything.
+#[test]
+fn scores_beyond_the_scale_are_refused() {
+    let mut council = council(|_| {});
+    let votes = [("gemini", solution("a")), ("gpt", solution("a"))];
+    let id = voted(&mut council, &petition(Summons::Retries(3)), &votes);
+    let mut findings = Findings::default();
+    findings.scores.insert(model("gpt"), score(2_000, 0));
+    let refused = BadScore { what: "reasoning", value: 2_000 };
+    assert_eq!(council.verdict(id, &findings), Err(NotInSession::Score(refused)));
+}
+
+/// Councils that never end must not pile up for ever.
+#[test]
+fn the_number_of_open_councils_is_bounded() {
+    let mut council = council(|p| {
+        (p.usd_per_day_max, p.usd_per_week_max) = (Usd::cents(100_000), Usd::cents(100_000));
+    });
+    let petition = petition(by_hand(&[]));
+    for _ in 0..limits::COUNCIL_OPEN_MAX {
+        open(&mut council, &petition);
+    }
+    let full = council.convene(&petition, NOW);
+    assert_eq!(full, Convening::ToHuman(ToHuman::TooManyOpen));
+}
+
+/// What is remembered is bounded: the oldest answer makes room.
+#[test]
+fn the_oldest_answers_are_forgotten_first() {
+    let mut council = council(|_| {});
+    let nth = |n: usize, summons| {
+        let letters = n.to_string().bytes().map(|digit| char::from(digit + 49)).collect::<String>();
+        Petition { key: ProblemKey::new("api", &letters), ..petition(summons) }
+    };
+    let at = |n: usize| NOW.plus_ms(n as u64);
+    for n in 0..=limits::COUNCIL_REMEMBERED_MAX {
+        let id = voted(&mut council, &nth(n, by_hand(&[])), &[("gpt", solution("s"))]);
+        let (choice, winner) = (solution("s"), model("gpt"));
+        let verdict = Verdict::Proposed { choice, winner, by: Strategy::Majority };
+        council.decided(id, &verdict, Usd::ZERO, at(n));
+        council.resolved(id, Outcome::Success, at(n));
+    }
+    let is_known = |n| {
+        let answer = council.convene(&nth(n, Summons::Retries(3)), NOW);
+        matches!(answer, Convening::Known(_))
+    };
+    assert_eq!([0, 1, limits::COUNCIL_REMEMBERED_MAX].map(is_known), [false, true, true]);
+    assert_eq!(council.history().records().count(), limits::COUNCIL_RECORDS_MAX);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use kapelle_core::merge::{
     AfterConflict, AfterTests, Change, LaneId, LanePlan, MergePolicy, MergeQueue, NotQueued, Paths,
     StaleWork, Standing, TestReport, Work,
 };
-use kapelle_core::{Commit, TaskId};
+use kapelle_core::{Commit, TaskId, limits};
 
 fn commit(n: u64) -> Commit {
     format!("{n:040x}").parse().unwrap()
@@ -383,6 +383,16 @@ fn a_change_is_admitted_once_and_never_waits_for_itself() {
     assert_eq!(queue.admit(&change(1, 0, &["b"])), Err(NotQueued::Already(TaskId(1))));
     let circle = after(change(2, 0, &["b"]), &[2]);
     assert_eq!(queue.admit(&circle), Err(NotQueued::OnItself(TaskId(2))));
+}
+
+/// Planning looks at a bounded number of changes, so a long queue stays cheap; and it is bounded.
+#[test]
+fn a_full_queue_admits_nobody_and_still_plans() {
+    let full = u32::try_from(limits::MERGE_WAITING_MAX).unwrap();
+    let mut queue = queue(MergePolicy::default(), Vec::new());
+    (0..full).for_each(|task| queue.enqueued(change(task, 0, &[&task.to_string()])));
+    assert_eq!(queue.admit(&change(full, 0, &["x"])), Err(NotQueued::Full));
+    assert_eq!(plans(&queue)[0], ids(&[0, 4, 8, 12, 16]), "four lanes, filled in turn");
 }
 
 /// Answers for lanes, candidates and members that are gone change nothing.

@@ -6,6 +6,7 @@ use super::ballot::Vote;
 use super::brief::ProblemKey;
 use super::convene::Convocation;
 use super::history::{History, Remembered};
+use super::judge::BadScore;
 use super::member::Model;
 use super::policy::{CouncilPolicy, InvalidCouncil};
 use super::purse::Purse;
@@ -36,6 +37,8 @@ pub enum NotInSession {
     Vote(#[from] VoteRefused),
     #[error(transparent)]
     Sealed(#[from] Sealed),
+    #[error(transparent)]
+    Score(#[from] BadScore),
     #[error("council number {} has decided already", .0.0)]
     Decided(CouncilId),
 }
@@ -118,6 +121,9 @@ impl Council {
         let votes = session.votes()?;
         if matches!(session.stage, SessionStage::Decided { .. }) {
             return Err(NotInSession::Decided(id));
+        }
+        for score in findings.scores.values() {
+            score.validate()?;
         }
         let trusted = |vote: &&Vote| (vote.by.clone(), self.history.trust_permille(&vote.by));
         let bench = Bench {
