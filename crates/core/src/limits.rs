@@ -83,6 +83,37 @@ pub const CALIBRATION_MISSIONS_MAX: usize = 20;
 pub const PARKED_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// Past this, a rate limit is no limit, and its window would hold too many entries.
 pub const REQUESTS_PER_MIN_MAX: u64 = 60_000;
+/// More changes in one candidate would make a failure say nothing.
+pub const MERGE_BATCH_MAX: u32 = 64;
+/// Each lane is a checkout with its checks running.
+pub const MERGE_LANES_MAX: u32 = 32;
+pub const MERGE_RETRIES_MAX: u32 = 10;
+pub const MERGE_WAITING_MAX: usize = 100_000;
+/// Waiting changes that are looked at when lanes are formed; the others come later.
+pub const MERGE_LOOKAHEAD_MAX: usize = 64;
+/// Tests named one by one: as flaky, as failing before.
+pub const MERGE_TESTS_NAMED_MAX: usize = 1_000;
+pub const COMMITS_WAITING_MAX: u32 = 1_000;
+/// A rollback of more tasks than this is a restore from a backup.
+pub const ROLLBACK_TASKS_MAX: usize = 1_000;
+/// More approvers than this would be nobody's responsibility.
+pub const APPROVERS_MAX: u32 = 5;
+pub const PEOPLE_MAX: usize = 1_000;
+pub const COUNCIL_MODELS_MAX: usize = 20;
+pub const COUNCIL_NAME_CHARS_MAX: usize = 60;
+/// What of the code is worth sending to several models at once.
+pub const COUNCIL_CODE_CHARS_MAX: usize = 40_000;
+pub const COUNCIL_ATTEMPTS_MAX: usize = 5;
+pub const COUNCIL_CONSTRAINTS_MAX: usize = 20;
+pub const COUNCIL_KEY_CHARS_MAX: usize = 300;
+pub const COUNCIL_EVIDENCE_MAX: usize = 20;
+pub const COUNCIL_VOTE_CHARS_MAX: usize = 10_000;
+/// Councils that vote or whose outcome is not known yet.
+pub const COUNCIL_OPEN_MAX: usize = 1_000;
+/// What is kept in state; the journal keeps all.
+pub const COUNCIL_RECORDS_MAX: usize = 1_000;
+pub const COUNCIL_REMEMBERED_MAX: usize = 1_000;
+pub const COUNCIL_TYPES_MAX: usize = 1_000;
 
 /// The first `max` characters.
 #[must_use]

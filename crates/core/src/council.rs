@@ -1,0 +1,35 @@
+//! The council: models of different families look at a problem that one could not solve.
+//!
+//! Votes are blind: until all have voted or the deadline has passed, nobody can read them. A vote
+//! without evidence is none. What the votes say is weighed by one of five strategies; what the
+//! checks say is not weighed at all.
+//!
+//! Invariants: no panel has two members of one family; a choice whose checks failed never wins,
+//! by no strategy and no majority; spending and reservations stay within the caps.
+
+mod ballot;
+mod brief;
+mod chamber;
+mod convene;
+mod history;
+mod judge;
+mod member;
+mod policy;
+mod purse;
+mod record;
+mod session;
+mod strategy;
+mod telling;
+
+pub use ballot::{Choice, Evidence, InvalidVote, Vote};
+pub use brief::{Brief, ProblemKey};
+pub use chamber::{Council, NotInSession};
+pub use convene::{Convening, Convocation, Petition, Summons, ToHuman};
+pub use history::{History, ModelRecord, Remembered};
+pub use judge::{BadScore, JudgeWeights, Score};
+pub use member::{Lineage, Member, Model, PanelRefused, check_panel};
+pub use policy::{CouncilPolicy, InvalidCouncil, LazyRule, Quorum, Size, Switch};
+pub use purse::Purse;
+pub use record::{CouncilRecord, Metrics, Outcome};
+pub use session::{CouncilId, Dropped, Question, Sealed, Session, VoteRefused};
+pub use strategy::{CheckStanding, Checked, Findings, NoVerdict, Rejection, Strategy, Verdict};

@@ -1,0 +1,224 @@
+//! The queue itself: what waits, what is under way, and the questions that can be asked of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+use super::change::{Change, Entry, Key, Place};
+use super::lane::{Lane, LaneId, LaneStage, Work};
+use super::policy::{InvalidMergePolicy, MergePolicy};
+use super::verdict::StaleWork;
+use crate::ids::{Commit, TaskId};
+use crate::limits;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct MergeQueue {
+    pub(super) policy: MergePolicy,
+    pub(super) tip: Commit,
+    pub(super) entries: BTreeMap<TaskId, Entry>,
+    /// Those that wait and need nothing that has not landed.
+    pub(super) ready: BTreeSet<Key>,
+    pub(super) needed_by: BTreeMap<TaskId, BTreeSet<TaskId>>,
+    /// In the order in which they will land; each is built on the one before.
+    pub(super) lanes: Vec<Lane>,
+    /// Groups that failed together and have to be halved.
+    pub(super) suspects: VecDeque<Vec<TaskId>>,
+    pub(super) next_lane: u64,
+    pub(super) next_arrival: u64,
+    /// Tests that fail on the target itself.
+    pub(super) baseline: BTreeSet<String>,
+    /// How often each test failed and then passed on the same commit.
+    pub(super) flaky: BTreeMap<String, u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotQueued {
+    #[error("task number {} is in the merge queue already", .0.0)]
+    Already(TaskId),
+    #[error("task number {} would wait for itself", .0.0)]
+    OnItself(TaskId),
+    #[error("the merge queue is full: {} changes", limits::MERGE_WAITING_MAX)]
+    Full,
+}
+
+/// Why a change has not landed yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    Needs {
+        first: TaskId,
+        count: usize,
+    },
+    Waiting,
+    Building {
+        with: usize,
+    },
+    Testing {
+        with: usize,
+        run: u32,
+    },
+    /// Its candidate failed on top of others; theirs may be the fault.
+    Held {
+        lanes_before: usize,
+    },
+    /// Its candidate passed; the lanes before it land first.
+    Passed {
+        lanes_before: usize,
+    },
+    /// Its batch failed, and the other half is tested first.
+    Suspect,
+    Rebasing,
+}
+
+impl MergeQueue {
+    pub fn new(policy: MergePolicy, tip: Commit) -> Result<MergeQueue, InvalidMergePolicy> {
+        policy.validate()?;
+        Ok(MergeQueue {
+            policy,
+            tip,
+            entries: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            needed_by: BTreeMap::new(),
+            lanes: Vec::new(),
+            suspects: VecDeque::new(),
+            next_lane: 1,
+            next_arrival: 1,
+            baseline: BTreeSet::new(),
+            flaky: BTreeMap::new(),
+        })
+    }
+
+    /// Where the target stands, as far as the queue knows.
+    #[must_use]
+    pub fn tip(&self) -> &Commit {
+        &self.tip
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    #[must_use]
+    pub fn flaky(&self) -> &BTreeMap<String, u32> {
+        &self.flaky
+    }
+
+    /// Whether a change may join the queue.
+    pub fn admit(&self, change: &Change) -> Result<(), NotQueued> {
+        if self.entries.contains_key(&change.task) {
+            return Err(NotQueued::Already(change.task));
+        }
+        if change.needs.contains(&change.task) {
+            return Err(NotQueued::OnItself(change.task));
+        }
+        if self.entries.len() >= limits::MERGE_WAITING_MAX {
+            return Err(NotQueued::Full);
+        }
+        Ok(())
+    }
+
+    /// Everything that should be in flight: at most one piece of work a lane.
+    #[must_use]
+    pub fn due(&self) -> Vec<Work> {
+        (0..self.lanes.len()).filter_map(|index| self.work(index)).collect()
+    }
+
+    fn work(&self, index: usize) -> Option<Work> {
+        let lane = &self.lanes[index];
+        match &lane.stage {
+            LaneStage::Building => {
+                let commit =
+                    |task: &TaskId| Some((*task, self.entries.get(task)?.change.commit.clone()));
+                let changes = lane.members.iter().filter_map(commit).collect();
+                Some(Work::Build { lane: lane.id, onto: self.onto(index)?.clone(), changes })
+            }
+            LaneStage::Testing { candidate, failed, .. } => {
+                let run = u32::try_from(failed.len()).unwrap_or(u32::MAX).saturating_add(1);
+                Some(Work::Test { lane: lane.id, candidate: candidate.clone(), run })
+            }
+            LaneStage::Held { .. } => None,
+            LaneStage::Passed { .. } => self.landing(lane.id).ok(),
+        }
+    }
+
+    /// Whether this lane may advance the target now, and from where to where.
+    pub fn landing(&self, lane: LaneId) -> Result<Work, StaleWork> {
+        let first = self.lanes.first().filter(|first| first.id == lane);
+        match first.map(|first| &first.stage) {
+            Some(LaneStage::Passed { onto, candidate, .. }) if *onto == self.tip => {
+                Ok(Work::Land { lane, from: onto.clone(), to: candidate.clone() })
+            }
+            Some(_) | None => Err(StaleWork::NotLanding { lane }),
+        }
+    }
+
+    /// Why a change has not landed; None if it is not here.
+    #[must_use]
+    pub fn standing(&self, task: TaskId) -> Option<Standing> {
+        let entry = self.entries.get(&task)?;
+        Some(match entry.place {
+            Place::Waiting => match entry.change.needs.first() {
+                Some(first) => Standing::Needs { first: *first, count: entry.change.needs.len() },
+                None => Standing::Waiting,
+            },
+            Place::Behind(_) | Place::Suspect => Standing::Suspect,
+            Place::Rebasing => Standing::Rebasing,
+            Place::Lane(id) => {
+                let index = self.lane_index(id)?;
+                let lane = &self.lanes[index];
+                let with = lane.members.len().saturating_sub(1);
+                match &lane.stage {
+                    LaneStage::Building => Standing::Building { with },
+                    LaneStage::Testing { failed, .. } => Standing::Testing {
+                        with,
+                        run: u32::try_from(failed.len()).unwrap_or(u32::MAX).saturating_add(1),
+                    },
+                    LaneStage::Held { .. } => Standing::Held { lanes_before: index },
+                    LaneStage::Passed { .. } => Standing::Passed { lanes_before: index },
+                }
+            }
+        })
+    }
+
+    pub(super) fn lane_index(&self, id: LaneId) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.id == id)
+    }
+
+    /// What the lane at `index` is built on: the candidate before it, or the tip.
+    pub(super) fn onto(&self, index: usize) -> Option<&Commit> {
+        match index.checked_sub(1) {
+            Some(before) => self.lanes[before].stage.candidate(),
+            None => Some(&self.tip),
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Standing::Needs { count, .. } => {
+                write!(f, "waits in the merge queue for {count} changes that it needs")
+            }
+            Standing::Waiting => f.write_str("waits for its turn in the merge queue"),
+            Standing::Building { with } => write!(f, "is being merged with {with} others"),
+            Standing::Testing { with, run: 1 } => {
+                write!(f, "its candidate is being tested, with {with} others")
+            }
+            Standing::Testing { run, .. } => {
+                write!(f, "its candidate failed and is being tested again (run {run})")
+            }
+            Standing::Held { lanes_before } => {
+                write!(f, "failed on top of {lanes_before} candidates that are judged first")
+            }
+            Standing::Passed { lanes_before } => {
+                write!(f, "passed, and lands after {lanes_before} other candidates")
+            }
+            Standing::Suspect => f.write_str("its batch failed; the culprit is being looked for"),
+            Standing::Rebasing => f.write_str("conflicts with the target and is being rebased"),
+        }
+    }
+}

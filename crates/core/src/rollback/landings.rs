@@ -1,0 +1,143 @@
+//! What landed, in which order, on which files, and who was built on whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::refusal::{Irreversible, RollbackRefused};
+use crate::ids::{Commit, TaskId};
+use crate::merge::Paths;
+
+/// Tasks that were declared to stand or fall together (GIT-16).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WaveId(pub u32);
+
+/// A task whose commits are on the target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Landing {
+    pub task: TaskId,
+    /// As people type it.
+    pub name: String,
+    /// Its own, oldest first.
+    pub commits: Vec<Commit>,
+    pub paths: Paths,
+    /// Tasks that it was built on.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub needs: BTreeSet<TaskId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<WaveId>,
+    #[serde(default)]
+    pub migration: Migration,
+    #[serde(default)]
+    pub tree: Tree,
+    /// Where the target stood before it, for a reset by hand (GIT-21).
+    pub last_good: Commit,
+}
+
+/// Whether a task changed a database, which git cannot take back (GIT-20).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Migration {
+    #[default]
+    None,
+    WithWayBack,
+    OneWay,
+}
+
+/// What the worktree was like when the task was done. What was not committed is not reversed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tree {
+    #[default]
+    Clean,
+    Dirty,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Landed {
+    pub landing: Landing,
+    /// Its place in the order of landing.
+    pub place: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Landings {
+    pub(super) landed: BTreeMap<TaskId, Landed>,
+    pub(super) by_file: BTreeMap<String, BTreeSet<TaskId>>,
+    /// Those of whose files nothing is known.
+    pub(super) boundless: BTreeSet<TaskId>,
+    pub(super) dependents: BTreeMap<TaskId, BTreeSet<TaskId>>,
+    pub(super) waves: BTreeMap<WaveId, BTreeSet<TaskId>>,
+    next_place: u64,
+}
+
+impl Landings {
+    #[must_use]
+    pub fn landing(&self, task: TaskId) -> Option<&Landing> {
+        self.landed.get(&task).map(|landed| &landed.landing)
+    }
+
+    /// `rollback_possible` of GIT-20 and GIT-21, with the reason if it is not.
+    pub fn reversible(&self, task: TaskId) -> Result<(), RollbackRefused> {
+        let landed = self.landed.get(&task).ok_or(RollbackRefused::NotLanded(task))?;
+        let because = match (landed.landing.migration, landed.landing.tree) {
+            (Migration::OneWay, _) => Irreversible::Migration,
+            (Migration::None | Migration::WithWayBack, Tree::Dirty) => Irreversible::DirtyTree,
+            (Migration::None | Migration::WithWayBack, Tree::Clean) => return Ok(()),
+        };
+        Err(RollbackRefused::Irreversible { task: landed.landing.name.clone(), because })
+    }
+
+    pub fn landed(&mut self, landing: Landing) {
+        let task = landing.task;
+        if self.landed.contains_key(&task) {
+            return;
+        }
+        match &landing.paths {
+            Paths::Known(files) => {
+                for file in files {
+                    self.by_file.entry(file.clone()).or_default().insert(task);
+                }
+            }
+            Paths::Unknown => {
+                self.boundless.insert(task);
+            }
+        }
+        for need in &landing.needs {
+            self.dependents.entry(*need).or_default().insert(task);
+        }
+        if let Some(wave) = landing.wave {
+            self.waves.entry(wave).or_default().insert(task);
+        }
+        let place = self.next_place;
+        self.next_place += 1;
+        self.landed.insert(task, Landed { landing, place });
+    }
+
+    /// Its commits were reversed on the target.
+    pub fn rolled_back(&mut self, task: TaskId) {
+        let Some(Landed { landing, .. }) = self.landed.remove(&task) else { return };
+        self.boundless.remove(&task);
+        if let Paths::Known(files) = &landing.paths {
+            for file in files {
+                forget(&mut self.by_file, file, task);
+            }
+        }
+        for need in &landing.needs {
+            forget(&mut self.dependents, need, task);
+        }
+        if let Some(wave) = landing.wave {
+            forget(&mut self.waves, &wave, task);
+        }
+    }
+}
+
+fn forget<K: Ord>(index: &mut BTreeMap<K, BTreeSet<TaskId>>, key: &K, task: TaskId) {
+    if let Some(tasks) = index.get_mut(key) {
+        tasks.remove(&task);
+        if tasks.is_empty() {
+            index.remove(key);
+        }
+    }
+}

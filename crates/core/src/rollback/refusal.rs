@@ -1,0 +1,59 @@
+//! Why something is not taken back.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::TaskId;
+use crate::limits;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RollbackRefused {
+    #[error("task number {} has not landed", .0.0)]
+    NotLanded(TaskId),
+    /// The words are those of GIT-14.
+    #[error("Cannot rollback: {files} files modified by other tasks")]
+    FilesModified { files: usize, by: Vec<TaskId> },
+    #[error("Cannot rollback: it is not known which files task {task} touched")]
+    FilesUnknown { task: String },
+    #[error("Cannot rollback: {count} tasks were built on task {task}")]
+    BuiltOn { task: String, count: usize },
+    #[error("Cannot rollback task {task}: {because}")]
+    Irreversible { task: String, because: Irreversible },
+    #[error("Cannot rollback: {count} tasks are more than {}", limits::ROLLBACK_TASKS_MAX)]
+    TooMany { count: usize },
+    #[error("the rollback now concerns {now} tasks, not the {seen} that were confirmed")]
+    ScopeChanged { seen: usize, now: usize },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Irreversible {
+    Migration,
+    DirtyTree,
+}
+
+impl RollbackRefused {
+    /// What to do about it.
+    #[must_use]
+    pub fn advice(&self) -> &'static str {
+        match self {
+            RollbackRefused::NotLanded(_) => "There is nothing to take back",
+            RollbackRefused::BuiltOn { .. } => "Confirm the rollback of those tasks too",
+            RollbackRefused::ScopeChanged { .. } => "Look at the rollback again and confirm it",
+            RollbackRefused::FilesModified { .. }
+            | RollbackRefused::FilesUnknown { .. }
+            | RollbackRefused::Irreversible { .. }
+            | RollbackRefused::TooMany { .. } => "Manual intervention required",
+        }
+    }
+}
+
+impl fmt::Display for Irreversible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Irreversible::Migration => "it ran a database migration that has no way back",
+            Irreversible::DirtyTree => "its tree was not clean, so its commits are not all of it",
+        })
+    }
+}
