@@ -5,12 +5,12 @@
 
 pub mod activity;
 pub mod agents;
+pub mod approval;
 pub mod breaker;
 pub mod calendar;
 pub mod checklist;
 pub mod command;
 pub mod completion;
-pub mod approval;
 pub mod council;
 pub mod effect;
 pub mod engine;
@@ -34,11 +34,11 @@ pub mod queue;
 pub mod rate;
 pub mod refusal;
 pub mod report;
+pub mod rollback;
 pub mod routing;
 pub mod scaling;
 pub mod schema;
 pub mod session;
-pub mod rollback;
 pub mod state;
 pub mod status;
 pub mod task;
