@@ -153,7 +153,7 @@ impl Turns {
     fn take(&mut self, message: Message, gathered: &mut Gathered) {
         match message {
             Message::Command(command, ticket) => {
-                if let Some(fence) = answered(&command) {
+                if let Some(fence) = command.fence() {
                     self.running.forget(fence);
                 }
                 gathered.commands.push((ticket, command));
@@ -171,29 +171,6 @@ impl Turns {
             Some(Timestamp(lease.expires_at.0.saturating_sub(ttl / 2)))
         };
         state.leases().filter_map(|(_, lease)| half(lease)).min()
-    }
-}
-
-/// The fence of an effect that has just reported its end.
-fn answered(command: &Command) -> Option<Fence> {
-    match command {
-        Command::FinishAttempt { fence, .. }
-        | Command::FinishBranch { fence, .. }
-        | Command::FinishChecks { fence, .. }
-        | Command::FinishCandidate { fence, .. }
-        | Command::FinishAdvance { fence, .. }
-        | Command::FinishDelivery { fence, .. }
-        | Command::FailChore { fence, .. } => Some(*fence),
-        Command::OpenMission { .. }
-        | Command::PauseMission { .. }
-        | Command::ResumeMission { .. }
-        | Command::CancelMission { .. }
-        | Command::AnswerCheckpoint { .. }
-        | Command::ApproveDelivery { .. }
-        | Command::ConfigureTeam { .. }
-        | Command::HostStarted
-        | Command::Heartbeat { .. }
-        | Command::Tick => None,
     }
 }
 

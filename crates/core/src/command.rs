@@ -94,6 +94,32 @@ pub enum Command {
     Tick,
 }
 
+impl Command {
+    /// The fence of the effect whose end a host reports with this.
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        match self {
+            Command::FinishAttempt { fence, .. }
+            | Command::FinishBranch { fence, .. }
+            | Command::FinishChecks { fence, .. }
+            | Command::FinishCandidate { fence, .. }
+            | Command::FinishAdvance { fence, .. }
+            | Command::FinishDelivery { fence, .. }
+            | Command::FailChore { fence, .. } => Some(*fence),
+            Command::OpenMission { .. }
+            | Command::PauseMission { .. }
+            | Command::ResumeMission { .. }
+            | Command::CancelMission { .. }
+            | Command::AnswerCheckpoint { .. }
+            | Command::ApproveDelivery { .. }
+            | Command::ConfigureTeam { .. }
+            | Command::HostStarted
+            | Command::Heartbeat { .. }
+            | Command::Tick => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttemptOutcome {
     /// The agent says that it is done. `change` is what was really in the tree.

@@ -93,6 +93,8 @@ pub enum InvalidPolicy {
     NothingToFail { phase: Phase },
     #[error("{count} checks are more than {max}")]
     TooManyChecks { count: usize, max: usize },
+    #[error("{count} patterns of tests are more than {max}")]
+    TooManyPatterns { count: usize, max: usize },
     #[error("the check {name} has no command")]
     EmptyCheck { name: String },
     #[error("{what} must be at least {min_ms} ms")]
@@ -107,6 +109,10 @@ impl Policy {
         if self.checks.len() > limits::CHECKS_MAX {
             let (count, max) = (self.checks.len(), limits::CHECKS_MAX);
             return Err(InvalidPolicy::TooManyChecks { count, max });
+        }
+        if self.tests.len() > limits::PATTERNS_MAX {
+            let (count, max) = (self.tests.len(), limits::PATTERNS_MAX);
+            return Err(InvalidPolicy::TooManyPatterns { count, max });
         }
         if let Some(check) = self.checks.iter().find(|check| check.command.trim().is_empty()) {
             return Err(InvalidPolicy::EmptyCheck { name: check.name.clone() });
@@ -170,6 +176,8 @@ mod tests {
         assert_eq!(with(|p| p.flow = vec![Phase::Green, Phase::Green]), twice);
         let not_work = Err(InvalidPolicy::NotWork { phase: Phase::Complete });
         assert_eq!(with(|p| p.flow = vec![Phase::Complete]), not_work);
+        let many = Err(InvalidPolicy::TooManyPatterns { count: 101, max: 100 });
+        assert_eq!(with(|p| p.tests = vec!["tests/**".into(); 101]), many);
         assert!(with(|p| p.lease_ttl_ms = 10).is_err());
         assert!(with(|p| p.budget.attempt_usd_max = Usd::cents(1_000_000)).is_err());
         let empty = |p: &mut Policy| {

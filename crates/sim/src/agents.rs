@@ -12,22 +12,6 @@ use crate::oracle::ensure;
 use crate::repository::Passed;
 use crate::world::World;
 
-const FAILURE_KINDS: [FailureKind; 13] = [
-    FailureKind::Network,
-    FailureKind::RateLimited,
-    FailureKind::FileLocked,
-    FailureKind::ValidationFailed,
-    FailureKind::AgentError,
-    FailureKind::GitConflict,
-    FailureKind::Timeout,
-    FailureKind::Hang,
-    FailureKind::OutOfMemory,
-    FailureKind::DiskFull,
-    FailureKind::Budget,
-    FailureKind::Auth,
-    FailureKind::DependencyFailed,
-];
-
 impl<R: Rules + Clone> World<R> {
     /// What an agent that was given time reports in the end.
     pub(crate) fn work(
@@ -42,7 +26,7 @@ impl<R: Rules + Clone> World<R> {
         let (reserved, frozen) = (policy.budget.attempt_usd_max, !policy.tests.is_empty());
         let spent = self.spend(reserved);
         let outcome = if self.strikes(|f| f.agent_failure) {
-            let kind = FAILURE_KINDS[self.rng.usize(0..FAILURE_KINDS.len())];
+            let kind = FailureKind::ALL[self.rng.usize(0..FailureKind::ALL.len())];
             AttemptOutcome::Failed(Failure::new(kind, "something went wrong"))
         } else if self.strikes(|f| f.agent_question) {
             self.ask(fence, base)

@@ -55,7 +55,7 @@ pub(crate) struct Before {
 
 impl Oracle {
     pub(crate) fn before(&self, inputs: &[Command]) -> Before {
-        let dead = |command: &Command| fence_of(command).is_some_and(|f| !self.leases.is_live(f));
+        let dead = |command: &Command| command.fence().is_some_and(|f| !self.leases.is_live(f));
         Before {
             stale: inputs.iter().map(dead).collect(),
             attempts: self.leases.attempts().collect(),
@@ -152,7 +152,7 @@ impl Oracle {
                 accepted.seq.0 + 1 >= before.next_event && accepted.seq.0 <= self.events,
                 || format!("a reply speaks of record {}, outside of its batch", accepted.seq),
             )?;
-            if let Some(fence) = fence_of(command) {
+            if let Some(fence) = command.fence() {
                 ensure(!stale, || format!("stale fence {fence} was accepted: {command:?}"))?;
                 ensure(!used.contains(&fence), || format!("fence {fence} gave two results"))?;
                 used.push(fence);
@@ -227,28 +227,5 @@ impl Oracle {
 
     pub(crate) fn events(&self) -> u64 {
         self.events
-    }
-}
-
-/// The fence that a host's message carries.
-pub(crate) fn fence_of(command: &Command) -> Option<Fence> {
-    match command {
-        Command::FinishAttempt { fence, .. }
-        | Command::FinishBranch { fence, .. }
-        | Command::FinishChecks { fence, .. }
-        | Command::FinishCandidate { fence, .. }
-        | Command::FinishAdvance { fence, .. }
-        | Command::FinishDelivery { fence, .. }
-        | Command::FailChore { fence, .. } => Some(*fence),
-        Command::OpenMission { .. }
-        | Command::PauseMission { .. }
-        | Command::ResumeMission { .. }
-        | Command::CancelMission { .. }
-        | Command::AnswerCheckpoint { .. }
-        | Command::ApproveDelivery { .. }
-        | Command::ConfigureTeam { .. }
-        | Command::HostStarted
-        | Command::Heartbeat { .. }
-        | Command::Tick => None,
     }
 }
