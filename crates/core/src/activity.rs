@@ -78,6 +78,9 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
             Told::error(format!("a chore failed, {then}: {}", last_line(&failure.message)))
         }
         Event::ChoreStarted { mission, chore, .. } => return chore_line(state, *mission, *chore),
+        Event::SettingsChanged { by, .. } => {
+            Told::info(format!("{by} changed the rules of the project"))
+        }
         Event::LeaseRenewed { .. }
         | Event::ChoreDue { .. }
         | Event::ChoreWithdrawn { .. }

@@ -8,6 +8,7 @@ use crate::money::Usd;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::report::{Question, Usage};
+use crate::settings::Settings;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -50,6 +51,12 @@ pub enum Command {
     ConfigureTeam {
         seats: BTreeMap<Role, u32>,
         workers_max: u32,
+    },
+
+    /// From a person or from the configuration: the rules of the project.
+    ChangeSettings {
+        settings: Box<Settings>,
+        by: Actor,
     },
 
     /// From a host: it has just started, so nothing of what it ran before is alive.
@@ -113,6 +120,7 @@ impl Command {
             | Command::AnswerCheckpoint { .. }
             | Command::ApproveDelivery { .. }
             | Command::ConfigureTeam { .. }
+            | Command::ChangeSettings { .. }
             | Command::HostStarted
             | Command::Heartbeat { .. }
             | Command::Tick => None,

@@ -90,7 +90,7 @@ impl<R: Rules> Engine<R> {
     pub fn with_rules(rules: R, history: impl IntoIterator<Item = Record>) -> Engine<R> {
         let (mut state, mut head) = (State::default(), Seq::default());
         for record in history {
-            state.apply(&record.event);
+            state.apply(&record.event, record.at);
             head = record.seq;
         }
         state.mark_all_effects_changed();
@@ -197,7 +197,7 @@ impl<R: Rules> Engine<R> {
 
     fn record(&mut self, events: Vec<Event>, now: Timestamp, records: &mut Vec<Record>) {
         for event in events {
-            self.state.apply(&event);
+            self.state.apply(&event, now);
             self.head = Seq(self.head.0 + 1);
             records.push(Record { seq: self.head, at: now, event });
         }

@@ -15,6 +15,7 @@ use crate::money::Usd;
 use crate::plan::PlannedTask;
 use crate::policy::Policy;
 use crate::report::{Question, Usage};
+use crate::settings::Settings;
 use crate::time::Timestamp;
 
 /// An event with its place and time in the journal.
@@ -62,6 +63,10 @@ pub enum Event {
     TeamChanged {
         seats: BTreeMap<Role, u32>,
         workers_max: u32,
+    },
+    SettingsChanged {
+        settings: Box<Settings>,
+        by: Actor,
     },
 
     /// An agent may work on the task until `expires_at`, longer while its host reports.

@@ -39,6 +39,7 @@ pub mod routing;
 pub mod scaling;
 pub mod schema;
 pub mod session;
+pub mod settings;
 pub mod state;
 pub mod status;
 pub mod task;

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -30,7 +29,8 @@ pub struct Mission {
     pub ended_at: Option<Timestamp>,
     /// The branch as we left it; None until it is there.
     pub tip: Option<Commit>,
-    pub tasks: Range<u32>,
+    /// In the order of the plan; plans for gaps add to it.
+    pub tasks: Vec<TaskId>,
     pub stage: MissionStage,
     pub paused: Option<PauseReason>,
     /// Why the last delivery was refused.
@@ -114,11 +114,11 @@ impl fmt::Display for MissionStatus {
 impl Mission {
     #[must_use]
     pub fn total(&self) -> u32 {
-        self.tasks.end - self.tasks.start
+        self.tasks.len() as u32
     }
 
-    pub fn task_ids(&self) -> impl Iterator<Item = TaskId> + use<> {
-        self.tasks.clone().map(TaskId)
+    pub fn task_ids(&self) -> impl Iterator<Item = TaskId> + use<'_> {
+        self.tasks.iter().copied()
     }
 
     #[must_use]

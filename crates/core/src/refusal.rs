@@ -5,6 +5,7 @@ use crate::limits;
 use crate::mission::MissionStatus;
 use crate::plan::InvalidPlan;
 use crate::policy::InvalidPolicy;
+use crate::settings::InvalidSettings;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -19,6 +20,8 @@ pub enum Refusal {
     InvalidPlan(#[from] InvalidPlan),
     #[error(transparent)]
     InvalidPolicy(#[from] InvalidPolicy),
+    #[error(transparent)]
+    InvalidSettings(#[from] InvalidSettings),
     #[error("{what} is missing")]
     Missing { what: &'static str },
     #[error("{what} is longer than {max} characters")]

@@ -5,12 +5,14 @@
 //! matters next are kept up to date by `apply`, never found by a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::effect::Due;
 use crate::event::Chore;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, TaskId};
 use crate::mission::Mission;
 use crate::money::Usd;
+use crate::settings::Settings;
 use crate::task::Task;
 use crate::team::Team;
 use crate::time::Timestamp;
@@ -37,6 +39,7 @@ pub struct State {
     timers: BTreeSet<(Timestamp, Timer)>,
     due: Due,
     fences_given: u64,
+    settings: Arc<Settings>,
 }
 
 /// What a fence stands for while it is current.
@@ -105,7 +108,7 @@ impl State {
     }
 
     pub fn tasks_of(&self, mission: &Mission) -> impl Iterator<Item = &Task> {
-        mission.task_ids().filter_map(|id| self.task(id))
+        mission.tasks.iter().filter_map(|id| self.task(*id))
     }
 
     #[must_use]
@@ -116,6 +119,11 @@ impl State {
     #[must_use]
     pub fn team(&self) -> &Team {
         &self.team
+    }
+
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     #[must_use]

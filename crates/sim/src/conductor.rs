@@ -120,7 +120,7 @@ impl<R: Rules + Clone> World<R> {
     pub(crate) fn compare_with_replay(&self) -> Verdict {
         let mut replayed = State::default();
         for record in &self.durable {
-            replayed.apply(&record.event);
+            replayed.apply(&record.event, record.at);
         }
         let live = self.engine.state();
         ensure(replayed == *live, || "the replayed journal differs from the live state".into())?;

@@ -82,7 +82,7 @@ impl Oracle {
             self.purse.observe(&record.event, &self.facts)?;
             self.leases.observe(record, &self.facts)?;
             self.work.observe(&record.event, &self.facts, repo)?;
-            self.fold(&record.event)?;
+            self.fold(record)?;
         }
         if let [Command::HostStarted] = inputs {
             let failed = records.iter().find(|record| match &record.event {
@@ -103,8 +103,8 @@ impl Oracle {
     }
 
     /// Folds one event and looks at what it did to every task.
-    fn fold(&mut self, event: &Event) -> Verdict {
-        self.shadow.apply(event);
+    fn fold(&mut self, record: &Record) -> Verdict {
+        self.shadow.apply(&record.event, record.at);
         let mut statuses = Vec::with_capacity(self.statuses.len());
         for task in self.shadow.tasks() {
             let Some(mission) = self.shadow.mission(task.mission) else {
@@ -114,7 +114,7 @@ impl Oracle {
         }
         for (index, (was, is)) in self.statuses.iter().zip(&statuses).enumerate() {
             ensure(was == is || was.may_become(*is), || {
-                format!("task number {} went from {was} to {is}, by {event:?}", index + 1)
+                format!("task number {} went from {was} to {is}, by {:?}", index + 1, record.event)
             })?;
         }
         self.statuses = statuses;

@@ -6,7 +6,7 @@ use kapelle_sim::{history, run};
 fn fold(records: &[Record]) -> State {
     let mut state = State::default();
     for record in records {
-        state.apply(&record.event);
+        state.apply(&record.event, record.at);
     }
     state
 }

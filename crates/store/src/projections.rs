@@ -86,7 +86,7 @@ impl Projector {
         let written = watermark(conn)?;
         let known = records.partition_point(|record| record.seq <= written);
         for record in &records[..known] {
-            self.state.apply(&record.event);
+            self.state.apply(&record.event, record.at);
         }
         if let new @ [_, ..] = &records[known..] {
             let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -105,7 +105,7 @@ impl Projector {
             // Facts are told with the state before the event, where what it ends is still alive.
             touched.note(&self.state, &record.event);
             facts::write(tx, &self.state, record)?;
-            self.state.apply(&record.event);
+            self.state.apply(&record.event, record.at);
             touched.note(&self.state, &record.event);
             if let Event::PlanAccepted { mission, .. } = record.event {
                 rows::write_dependencies(tx, &self.state, mission)?;

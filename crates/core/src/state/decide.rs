@@ -30,6 +30,7 @@ impl State {
             Command::ConfigureTeam { seats, workers_max } => {
                 self.configure_team(seats, *workers_max)
             }
+            Command::ChangeSettings { settings, by } => self.change_settings(settings, by),
             Command::HostStarted => Ok(self.interrupt_all()),
             Command::Heartbeat { fences } => Ok(self.renew(fences, now)),
             Command::FinishAttempt { fence, outcome, spent } => {

@@ -11,6 +11,7 @@ use crate::mission::{Mission, MissionStage};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::refusal::Refusal;
+use crate::settings::Settings;
 use crate::task::Stage;
 use crate::time::Timestamp;
 
@@ -165,6 +166,15 @@ impl State {
             return Ok(Vec::new());
         }
         Ok(vec![Event::TeamChanged { seats: seats.clone(), workers_max }])
+    }
+
+    pub(super) fn change_settings(&self, settings: &Settings, by: &Actor) -> Decision {
+        signed(by)?;
+        settings.validate()?;
+        if *settings == *self.settings {
+            return Ok(Vec::new());
+        }
+        Ok(vec![Event::SettingsChanged { settings: Box::new(settings.clone()), by: by.clone() }])
     }
 }
 

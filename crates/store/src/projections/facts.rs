@@ -63,7 +63,8 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
             params![mission.to_string(), time(told.at)],
         ),
         Event::MissionCancelled { mission, .. } => told.cancel(*mission),
-        Event::MissionOpened { .. }
+        Event::SettingsChanged { .. }
+        | Event::MissionOpened { .. }
         | Event::PlanAccepted { .. }
         | Event::MissionPaused { .. }
         | Event::MissionResumed { .. }

@@ -23,6 +23,7 @@ impl Touched {
                 self.team = Team::Changed;
             }
             Event::TeamChanged { .. } => self.team = Team::Changed,
+            Event::SettingsChanged { .. } => {}
             Event::LeaseGranted { task, .. }
             | Event::CostCharged { task, .. }
             | Event::AttemptFinished { task, .. }

@@ -100,7 +100,7 @@ fn tables_say_what_the_state_says_and_what_a_rebuild_says() {
             let (told, heard) = std::sync::mpsc::channel();
             writer.flush(move |done| told.send(done.unwrap()).unwrap());
             assert_eq!(heard.recv().unwrap(), record.seq);
-            state.apply(&record.event);
+            state.apply(&record.event, record.at);
             for (sql, said) in sayings(&state) {
                 assert_eq!(rows(&raw, sql), said, "{sql} after {record:?}");
             }

@@ -1,8 +1,6 @@
 //! Completion reports, of missions that the engine really ran.
 
-mod fixture;
-
-use fixture::{M1, World, ann, checked, failed, task};
+use crate::fixture::{M1, World, ann, checked, failed, task};
 use kapelle_core::checklist::Checklist;
 use kapelle_core::command::Command;
 use kapelle_core::completion::{Beside, CompletionReport, NotEnded};

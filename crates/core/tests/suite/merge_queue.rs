@@ -1,7 +1,5 @@
 //! The merge queue, rule by rule.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
 use std::collections::BTreeSet;
 
 use kapelle_core::merge::{

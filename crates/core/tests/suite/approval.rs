@@ -1,7 +1,5 @@
 //! Approvals and overrides, rule by rule.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
 use kapelle_core::approval::{
     Approval, ApprovalPolicy, ApprovalRefused, Approvals, Gate, GateStanding, Order,
     OverrideAction, OverrideDecision, OverrideRefused, Overrides, People, PeopleRefused,

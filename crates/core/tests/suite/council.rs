@@ -1,7 +1,5 @@
 //! The council, rule by rule.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::council::{

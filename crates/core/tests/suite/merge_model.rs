@@ -1,8 +1,6 @@
 //! The merge queue against a simple model of a repository: what a commit contains decides whether
 //! its tests pass.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::merge::{

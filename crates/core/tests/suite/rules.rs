@@ -1,10 +1,6 @@
 //! The rules, one test each: given a history, when a command comes, then these events.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod fixture;
-
-use fixture::{
+use crate::fixture::{
     M1, World, ann, asked, check, checked, commit, done, failed, open, task, test_first,
 };
 use kapelle_core::command::{

@@ -1,7 +1,5 @@
 //! Rollback, rule by rule, and against a model of files and their writers.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
 use std::collections::BTreeSet;
 
 use kapelle_core::merge::Paths;

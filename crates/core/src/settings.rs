@@ -1,0 +1,23 @@
+//! The rules of the project: what holds for all its missions together.
+//!
+//! A mission keeps the rules that it opened with ([`crate::policy::Policy`]); these can change
+//! while missions run, and what they change is decided anew from then on. The journal says who
+//! changed them and when.
+
+use serde::{Deserialize, Serialize};
+
+/// One field a family of decisions, each with a default, so that journals written before the
+/// family was there replay.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {}
+
+/// Rules that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSettings {}
+
+impl Settings {
+    pub fn validate(&self) -> Result<(), InvalidSettings> {
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! The indexes that `apply` keeps: who is ready, what is live, what is wanted.
+
+use std::cmp::Reverse;
+
+use crate::effect::Effect;
+use crate::event::Chore;
+use crate::ids::{Fence, MissionId, TaskId};
+use crate::mission::Mission;
+use crate::state::{Live, State, Timer};
+use crate::task::{Stage, Task};
+
+impl State {
+    /// Tasks without open dependencies become ready once the branch is there to start from.
+    pub(in crate::state) fn release_unblocked(&mut self, mission: MissionId) {
+        let ids: Vec<TaskId> = self.mission(mission).map_or(Vec::new(), |m| m.task_ids().collect());
+        for id in ids {
+            let free = self.task(id).is_some_and(|t| t.waits_for == 0 && t.stage == Stage::Waiting);
+            if free {
+                self.move_to(id, Stage::Ready);
+            }
+        }
+    }
+
+    pub(in crate::state) fn release_dependents(&mut self, done: TaskId) {
+        let dependents = self.task(done).map(|t| t.dependents.clone()).unwrap_or_default();
+        for id in dependents {
+            self.with_task(id, |task| task.waits_for = task.waits_for.saturating_sub(1));
+            let free = self.task(id).is_some_and(|t| t.waits_for == 0 && t.stage == Stage::Waiting);
+            if free {
+                self.move_to(id, Stage::Ready);
+            }
+        }
+    }
+
+    /// Leaves the indexes of the old stage, enters those of the new one.
+    pub(in crate::state) fn move_to(&mut self, id: TaskId, stage: Stage) {
+        let Some(task) = self.task(id) else { return };
+        let (mission, old) = (task.mission, task.stage.clone());
+        let key = (Reverse(task.score), id);
+        let role = self.mission(mission).and_then(|m| task.phase(&m.policy)).map(|p| p.role());
+        let merge_ends = matches!(stage, Stage::Done | Stage::Failed { .. });
+        self.with_mission(mission, |m| {
+            match &old {
+                Stage::Ready => {
+                    for queue in m.ready.values_mut() {
+                        queue.remove(&key);
+                    }
+                }
+                Stage::Backoff { .. } => m.counts.parked -= 1,
+                Stage::Asking { .. } => m.counts.asking -= 1,
+                _ => {}
+            }
+            match (&stage, role) {
+                (Stage::Ready, Some(role)) => {
+                    m.ready.entry(role).or_default().insert(key);
+                }
+                (Stage::Backoff { .. }, _) => m.counts.parked += 1,
+                (Stage::Asking { .. }, _) => m.counts.asking += 1,
+                (Stage::Done, _) => m.counts.completed += 1,
+                (Stage::DeadLetter, _) => m.counts.dead += 1,
+                (Stage::Blocked { .. }, _) => m.counts.blocked += 1,
+                _ => {}
+            }
+            if merge_ends && m.merging == Some(id) {
+                m.merging = None;
+                m.merge_queue.pop_front();
+            }
+        });
+        if let Stage::Backoff { until } = old {
+            self.timers.remove(&(until, Timer::Backoff(id)));
+        }
+        if let Stage::Backoff { until } = stage {
+            self.timers.insert((until, Timer::Backoff(id)));
+        }
+        self.with_task(id, |task| task.stage = stage);
+        if merge_ends {
+            self.next_merge(id);
+        }
+    }
+
+    pub(in crate::state) fn begin_live(
+        &mut self,
+        fence: Fence,
+        mission: MissionId,
+        live: Live,
+        effect: Effect,
+    ) {
+        self.fences_given = self.fences_given.max(fence.0);
+        self.live.insert(fence, live);
+        self.with_mission(mission, |m| {
+            m.live.insert(fence);
+        });
+        self.due.insert(fence, effect);
+    }
+
+    pub(in crate::state) fn end_live(&mut self, fence: Fence) -> Option<Live> {
+        let live = self.live.remove(&fence)?;
+        self.due.remove(fence);
+        let mission = match &live {
+            Live::Chore { mission, .. } => *mission,
+            Live::Attempt(lease) => {
+                self.timers.remove(&(lease.expires_at, Timer::Lease(fence)));
+                self.timers.remove(&(lease.deadline, Timer::Deadline(fence)));
+                self.team.release(lease.agent);
+                let reserved = lease.reserved;
+                self.with_mission(lease.mission, |m| {
+                    m.reserved = m.reserved.saturating_sub(reserved);
+                });
+                lease.mission
+            }
+        };
+        self.with_mission(mission, |m| {
+            m.live.remove(&fence);
+        });
+        Some(live)
+    }
+
+    pub(in crate::state) fn want(&mut self, mission: MissionId, chore: Chore) {
+        self.with_mission(mission, |m| {
+            m.chores.insert(chore);
+        });
+    }
+
+    pub(in crate::state) fn want_for(&mut self, task: TaskId, chore: Chore) {
+        self.with_mission_of(task, |m| {
+            m.chores.insert(chore);
+        });
+    }
+
+    pub(in crate::state) fn unwant(&mut self, task: TaskId, chore: Chore) {
+        self.with_mission_of(task, |m| {
+            m.chores.remove(&chore);
+        });
+    }
+
+    pub(in crate::state) fn with_task(&mut self, id: TaskId, change: impl FnOnce(&mut Task)) {
+        let index = (id.0 as usize).wrapping_sub(1);
+        if let Some(task) = self.tasks.get_mut(index) {
+            change(task);
+        }
+    }
+
+    pub(in crate::state) fn with_mission_of(
+        &mut self,
+        task: TaskId,
+        change: impl FnOnce(&mut Mission),
+    ) {
+        if let Some(id) = self.task(task).map(|t| t.mission) {
+            self.with_mission(id, change);
+        }
+    }
+
+    /// Every change of a mission passes here, so the sets of missions that want something are
+    /// right afterwards.
+    pub(in crate::state) fn with_mission(
+        &mut self,
+        id: MissionId,
+        change: impl FnOnce(&mut Mission),
+    ) {
+        let index = (id.0 as usize).wrapping_sub(1);
+        let Some(mission) = self.missions.get_mut(index) else { return };
+        change(mission);
+        let open = mission.paused.is_none() && !mission.has_ended();
+        let chores = open && !mission.chores.is_empty();
+        let ready = open && mission.ready.values().any(|queue| !queue.is_empty());
+        for (set, wanted) in [(&mut self.with_chores, chores), (&mut self.with_ready, ready)] {
+            if wanted {
+                set.insert(id);
+            } else {
+                set.remove(&id);
+            }
+        }
+    }
+}

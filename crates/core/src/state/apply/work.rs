@@ -1,0 +1,144 @@
+//! Agents at work: leases, costs, outcomes, questions, retries.
+
+use crate::effect::Effect;
+use crate::event::{Chore, Event, Restart};
+use crate::failure::Failure;
+use crate::ids::{Fence, TaskId};
+use crate::money::Usd;
+use crate::report::ResumeData;
+use crate::state::{Lease, Live, State, Timer};
+use crate::task::Stage;
+
+impl State {
+    /// The arms of `apply` about agents at work; it names each of them, so none is forgotten.
+    pub(in crate::state) fn apply_to_work(&mut self, event: &Event) {
+        match event {
+            Event::LeaseGranted { .. } => self.grant(event),
+            Event::LeaseRenewed { fence, expires_at } => {
+                if let Some(Live::Attempt(lease)) = self.live.get_mut(fence) {
+                    self.timers.remove(&(lease.expires_at, Timer::Lease(*fence)));
+                    lease.expires_at = *expires_at;
+                    self.timers.insert((*expires_at, Timer::Lease(*fence)));
+                }
+            }
+            Event::CostCharged { task, fence, usd, .. } => self.charge(*task, *fence, *usd),
+            Event::AttemptFinished { task, fence, change, .. } => {
+                self.end_live(*fence);
+                let gating = Stage::Gating { change: change.clone() };
+                self.move_to(*task, gating);
+                self.want_for(*task, Chore::Gate(*task));
+            }
+            Event::AttemptFailed { task, fence, failure } => {
+                self.end_live(*fence);
+                self.fail(*task, failure);
+            }
+            Event::AttemptInterrupted { task, fence, .. } => {
+                self.end_live(*fence);
+                self.move_to(*task, Stage::Ready);
+            }
+            Event::CheckpointRaised { task, fence, question, change } => {
+                self.end_live(*fence);
+                self.with_task(*task, |t| {
+                    t.unfinished = change.clone().or(t.unfinished.take());
+                });
+                self.move_to(*task, Stage::Asking { question: question.clone() });
+            }
+            Event::CheckpointAnswered { task, resume_id, input, .. } => {
+                self.with_task(*task, |t| {
+                    t.resume = Some(ResumeData {
+                        checkpoint_id: resume_id.clone(),
+                        user_input: input.clone(),
+                    });
+                    t.started = false;
+                    t.retrying = false;
+                });
+                self.move_to(*task, Stage::Ready);
+            }
+            Event::ChangeRejected { task, failure } => self.fail(*task, failure),
+            Event::RetryScheduled { task, at, from } => {
+                self.with_task(*task, |t| {
+                    t.retrying = true;
+                    t.retries += 1;
+                    if *from == Restart::Flow {
+                        t.phase = 0;
+                        t.accepted = None;
+                        t.unfinished = None;
+                    }
+                });
+                self.move_to(*task, Stage::Backoff { until: *at });
+            }
+            Event::BackoffEnded { task } => self.move_to(*task, Stage::Ready),
+            Event::TaskDeadLettered { task } => self.move_to(*task, Stage::DeadLetter),
+            Event::TaskBlocked { task, on } => self.move_to(*task, Stage::Blocked { on: *on }),
+            _ => {}
+        }
+    }
+
+    pub(in crate::state) fn grant(&mut self, event: &Event) {
+        let Event::LeaseGranted {
+            task,
+            fence,
+            agent,
+            phase,
+            base,
+            reserved,
+            granted_at,
+            expires_at,
+            deadline,
+        } = event
+        else {
+            return;
+        };
+        let Some(owner) = self.task(*task) else { return };
+        let mission = owner.mission;
+        // Work that was interrupted by a question goes on; its phase began where it began.
+        let began = owner.phase_base.clone().filter(|_| owner.unfinished.is_some());
+        let since = began.unwrap_or_else(|| base.clone());
+        self.move_to(*task, Stage::Working { fence: *fence });
+        self.with_task(*task, |t| {
+            t.started = true;
+            t.attempts += 1;
+            t.started_at.get_or_insert(*granted_at);
+            t.phase_base = Some(since.clone());
+        });
+        self.with_mission(mission, |m| m.reserved += *reserved);
+        self.team.take(*agent, *fence);
+        self.timers.insert((*expires_at, Timer::Lease(*fence)));
+        self.timers.insert((*deadline, Timer::Deadline(*fence)));
+        let lease = Lease {
+            task: *task,
+            mission,
+            agent: *agent,
+            base: base.clone(),
+            reserved: *reserved,
+            granted_at: *granted_at,
+            expires_at: *expires_at,
+            deadline: *deadline,
+        };
+        let effect = Effect::RunAttempt {
+            task: *task,
+            agent: *agent,
+            phase: *phase,
+            base: base.clone(),
+            since,
+        };
+        self.begin_live(*fence, mission, Live::Attempt(lease), effect);
+    }
+
+    pub(in crate::state) fn fail(&mut self, id: TaskId, failure: &Failure) {
+        self.move_to(id, Stage::Failed { kind: failure.kind });
+        self.with_task(id, |task| {
+            *task.failures.entry(failure.kind).or_default() += 1;
+            task.last_failure = Some(failure.clone());
+        });
+        self.unwant(id, Chore::CandidateChecks(id));
+    }
+
+    pub(in crate::state) fn charge(&mut self, id: TaskId, fence: Fence, usd: Usd) {
+        self.with_task(id, |task| task.spent += usd);
+        self.with_mission_of(id, |mission| mission.spent += usd);
+        if let Some(agent) = self.lease(fence).map(|lease| lease.agent) {
+            self.team.charge(agent, usd);
+        }
+    }
+}
