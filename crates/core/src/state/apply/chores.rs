@@ -135,11 +135,18 @@ impl State {
             t.phase = if more { t.phase + 1 } else { t.phase };
             t.retrying = t.retrying && more;
         });
-        self.move_to(id, if more { Stage::Ready } else { Stage::Queued });
-        if !more {
-            self.with_mission_of(id, |m| m.merge_queue.push_back(id));
-            self.next_merge(id);
+        if more {
+            self.move_to(id, Stage::Ready);
+        } else {
+            self.enter_merge_queue(id);
         }
+    }
+
+    /// The one door of the merge queue: everything that a change has to show is shown.
+    pub(in crate::state) fn enter_merge_queue(&mut self, id: TaskId) {
+        self.move_to(id, Stage::Queued);
+        self.with_mission_of(id, |m| m.merge_queue.push_back(id));
+        self.next_merge(id);
     }
 
     pub(in crate::state) fn merge(
