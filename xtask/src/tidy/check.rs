@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::finding::{Finding, Weight};
 use super::tree::Tree;
-use super::{pins, purity, shape, walls, words};
+use super::{pins, purity, reach, shape, walls, words};
 use crate::args::Args;
 use crate::error::{Error, Result};
 use crate::{cargo, run};
@@ -46,6 +46,7 @@ fn findings() -> Result<Vec<Finding>> {
     let tree = Tree::read(run::root())?;
     let mut found = walls::check(&metadata);
     found.extend(pins::check(&metadata));
+    found.extend(reach::check(&tree.sources));
     found.extend(tree.unreadable);
     for source in &tree.sources {
         found.extend(purity::check(source));

@@ -7,6 +7,7 @@ mod check;
 mod finding;
 mod pins;
 mod purity;
+mod reach;
 mod shape;
 mod source;
 mod tree;

@@ -8,10 +8,11 @@ use kapelle_core::command::{
 };
 use kapelle_core::event::{Interruption, PauseReason, Restart};
 use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::limits;
 use kapelle_core::mission::MissionStatus;
 use kapelle_core::policy::{Budget, Policy};
 use kapelle_core::status::Status;
-use kapelle_core::{Command, Effect, Engine, Event, Fence, Refusal, Usd, why};
+use kapelle_core::{Command, Effect, Engine, Event, Fence, MissionId, Refusal, TaskId, Usd, why};
 
 fn mission_status(world: &World) -> MissionStatus {
     world.state().mission(M1).unwrap().status()
@@ -568,4 +569,24 @@ fn overspending_is_seen_beside_an_unknown_price() {
     let spent = Spending { usd: Usd::cents(120), unpriced, ..Spending::default() };
     world.must(Command::FinishAttempt { fence, outcome: done(5, &["a"]), spent });
     assert!(world.state().mission(M1).unwrap().paused.is_some());
+}
+
+#[test]
+fn what_is_not_there_is_refused_by_name() {
+    let mut world = World::with(vec![task("1", &[])], checked());
+    let (mission, stranger) = (MissionId(9), TaskId(9));
+    let resume = Command::ResumeMission { mission, by: ann() };
+    assert_eq!(world.send(resume), Err(Refusal::UnknownMission(mission)));
+    let (resume_id, input) = ("q".to_owned(), "a".to_owned());
+    let answer = Command::AnswerCheckpoint { task: stranger, resume_id, input, by: ann() };
+    assert_eq!(world.send(answer), Err(Refusal::UnknownTask(stranger)));
+}
+
+#[test]
+fn what_people_say_is_bounded() {
+    let mut world = World::with(vec![task("1", &[])], checked());
+    let reason = "x".repeat(limits::REASON_CHARS_MAX + 1);
+    let refused = world.send(Command::PauseMission { mission: M1, reason, by: ann() });
+    let max = limits::REASON_CHARS_MAX;
+    assert_eq!(refused, Err(Refusal::TooLong { what: "the reason", max }));
 }
