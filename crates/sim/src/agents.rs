@@ -28,6 +28,13 @@ impl<R: Rules + Clone> World<R> {
         let outcome = if self.strikes(|f| f.agent_failure) {
             let kind = FailureKind::ALL[self.rng.usize(0..FailureKind::ALL.len())];
             AttemptOutcome::Failed(Failure::new(kind, "something went wrong"))
+        } else if self.strikes(|f| f.agent_loop) {
+            let question = Question {
+                message: "and now?".into(),
+                resume_id: "again".into(),
+                options: Vec::new(),
+            };
+            AttemptOutcome::Asked { question, change: None }
         } else if self.strikes(|f| f.agent_question) {
             self.ask(fence, base)
         } else {

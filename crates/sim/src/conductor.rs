@@ -29,6 +29,12 @@ impl<R: Rules + Clone> World<R> {
             self.story.tell(self.now, || "* crash: the batch is lost".into());
             return self.recover();
         }
+        if self.strikes(|f| f.append_refused) {
+            // For a while, as a full disk does: the next turns may meet the same.
+            self.faults.append_refused = self.faults.append_refused * 3 / 2 % 600;
+            self.story.tell(self.now, || "* the store refuses the batch".into());
+            return self.recover();
+        }
         self.durable.extend(records.iter().cloned());
         self.oracle.observe(&inputs, &records, self.now, &self.repo)?;
         if self.strikes(|f| f.crash_after) {

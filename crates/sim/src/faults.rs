@@ -10,6 +10,8 @@ use fastrand::Rng;
 pub(crate) struct Faults {
     /// The conductor dies before a batch is durable.
     pub crash_before: u32,
+    /// The store refuses a batch: the conductor stops, and starts again.
+    pub append_refused: u32,
     /// The conductor dies after a batch is durable and before it acts on it.
     pub crash_after: u32,
     /// A host starts anew while the conductor lives on.
@@ -32,6 +34,10 @@ pub(crate) struct Faults {
     pub agent_failure: u32,
     pub agent_question: u32,
     pub agent_overspend: u32,
+    /// Says everything again and again.
+    pub agent_flood: u32,
+    /// Asks what was answered before, for ever.
+    pub agent_loop: u32,
     /// A change that does not pass its checks.
     pub agent_careless: u32,
     pub checks_flaky: u32,
@@ -70,9 +76,10 @@ impl Faults {
     }
 
     /// Every rate with its sensible maximum.
-    fn rates(&mut self) -> [(&mut u32, u32); 34] {
-        [
+    fn rates(&mut self) -> Vec<(&mut u32, u32)> {
+        vec![
             (&mut self.crash_before, 40),
+            (&mut self.append_refused, 40),
             (&mut self.crash_after, 40),
             (&mut self.host_restart, 200),
             (&mut self.ghost, 500),
@@ -90,6 +97,8 @@ impl Faults {
             (&mut self.agent_failure, 250),
             (&mut self.agent_question, 250),
             (&mut self.agent_overspend, 100),
+            (&mut self.agent_flood, 100),
+            (&mut self.agent_loop, 150),
             (&mut self.agent_careless, 300),
             (&mut self.checks_flaky, 150),
             (&mut self.checks_truncated, 200),

@@ -15,6 +15,7 @@ use crate::world::World;
 
 /// Well within the shortest lease.
 const HEARTBEAT_MS: u64 = 1_000;
+const FLOOD_MESSAGES: u64 = 40;
 
 impl<R: Rules + Clone> World<R> {
     /// The conductor starts an effect on the host.
@@ -114,6 +115,11 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.duplicate) {
             let again_ms = delay_ms + self.rng.u64(0..30_000);
             self.arrive(Sender::Host, again_ms, command.clone());
+        }
+        if self.strikes(|f| f.agent_flood) {
+            for again_ms in 0..FLOOD_MESSAGES {
+                self.arrive(Sender::Host, delay_ms + again_ms, command.clone());
+            }
         }
         self.arrive(Sender::Host, delay_ms, command);
         if self.strikes(|f| f.confused) {
