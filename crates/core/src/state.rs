@@ -23,6 +23,7 @@ mod clock;
 mod decide;
 mod people;
 mod schedule;
+mod seats;
 mod work;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,6 +41,8 @@ pub struct State {
     due: Due,
     fences_given: u64,
     settings: Arc<Settings>,
+    /// The moment of the record that was folded last.
+    at: Timestamp,
 }
 
 /// What a fence stands for while it is current.

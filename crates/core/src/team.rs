@@ -27,11 +27,14 @@ impl Team {
         self.size == *size && self.workers_max == workers_max
     }
 
-    /// Roles that could take work now, with the seat that would.
-    pub(crate) fn free(&self) -> impl Iterator<Item = AgentId> {
-        let full = self.busy >= self.workers_max;
-        let seats = self.idle.iter().filter(move |_| !full);
-        seats.filter_map(|(&role, free)| free.first().map(|&seat| AgentId { role, seat }))
+    pub(crate) fn workers_free(&self) -> u32 {
+        self.workers_max.saturating_sub(self.busy)
+    }
+
+    /// Roles with seats that have no work.
+    pub(crate) fn idle(&self) -> impl Iterator<Item = (Role, &BTreeSet<u32>)> {
+        let some = self.idle.iter().filter(|(_, seats)| !seats.is_empty());
+        some.map(|(&role, seats)| (role, seats))
     }
 
     pub(crate) fn resize(&mut self, size: &BTreeMap<Role, u32>, workers_max: u32) {
@@ -96,11 +99,11 @@ mod tests {
         let mut team = Team::default();
         team.resize(&developers(5), 2);
         team.take(seat(1), Fence(1));
-        assert_eq!(team.free().collect::<Vec<_>>(), [seat(2)]);
+        assert_eq!(team.workers_free(), 1);
         team.take(seat(2), Fence(2));
-        assert_eq!(team.free().count(), 0);
+        assert_eq!(team.workers_free(), 0);
         team.release(seat(1));
-        assert_eq!(team.free().collect::<Vec<_>>(), [seat(1)]);
+        assert_eq!(team.workers_free(), 1);
     }
 
     /// Scaling down must not pull the chair from under a working agent.

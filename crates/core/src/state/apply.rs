@@ -17,7 +17,7 @@ mod work;
 
 impl State {
     pub fn apply(&mut self, event: &Event, at: Timestamp) {
-        let _ = at;
+        self.at = at;
         match event {
             Event::MissionOpened { .. } => self.open_mission(event),
             Event::PlanAccepted { mission, first_task, tasks } => {

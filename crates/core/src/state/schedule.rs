@@ -16,7 +16,8 @@ impl State {
             let fence = self.next_fence();
             return vec![Event::ChoreStarted { mission: mission.id, fence, chore }];
         }
-        for agent in self.team.free() {
+        let seats = self.free_roles().filter_map(|role| self.free_seats(role).next());
+        for agent in seats {
             let of_role = |mission: &Mission| {
                 mission.ready.get(&agent.role).and_then(|queue| queue.first().copied())
             };

@@ -101,7 +101,7 @@ impl State {
             Live::Attempt(lease) => {
                 self.timers.remove(&(lease.expires_at, Timer::Lease(fence)));
                 self.timers.remove(&(lease.deadline, Timer::Deadline(fence)));
-                self.team.release(lease.agent);
+                self.release_seat(lease.agent);
                 let reserved = lease.reserved;
                 self.with_mission(lease.mission, |m| {
                     m.reserved = m.reserved.saturating_sub(reserved);

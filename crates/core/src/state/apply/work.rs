@@ -102,7 +102,7 @@ impl State {
             t.phase_base = Some(since.clone());
         });
         self.with_mission(mission, |m| m.reserved += *reserved);
-        self.team.take(*agent, *fence);
+        self.take_seat(*agent, *fence);
         self.timers.insert((*expires_at, Timer::Lease(*fence)));
         self.timers.insert((*deadline, Timer::Deadline(*fence)));
         let lease = Lease {
@@ -138,7 +138,7 @@ impl State {
         self.with_task(id, |task| task.spent += usd);
         self.with_mission_of(id, |mission| mission.spent += usd);
         if let Some(agent) = self.lease(fence).map(|lease| lease.agent) {
-            self.team.charge(agent, usd);
+            self.charge_seat(agent, usd);
         }
     }
 }
