@@ -55,6 +55,20 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
             let seats: Vec<String> = seats.iter().map(|(role, n)| format!("{n} {role}")).collect();
             Told::info(format!("team: {}; at most {workers_max} at work", seats.join(", ")))
         }
+        Event::AgentAdded { agent, reason, by } => {
+            Told::info(format!("Scaling up - spawning {agent} (reason: {reason})")).by(by)
+        }
+        Event::AgentRetired { agent, reason, by } => {
+            let busy = state.agents().get(*agent).is_some_and(|known| known.draining);
+            let then = if busy { ", after its task" } else { "" };
+            Told::info(format!("Scaling down - retiring {agent}{then} (reason: {reason})")).by(by)
+        }
+        Event::ScaleRefused { refusal, repeated: false, .. } => {
+            Told::warn(format!("Scale-up blocked (reason: {refusal})"))
+        }
+        Event::QueueBackedUp { role, depth } => Told::warn(format!(
+            "queue backup: {depth} tasks wait for a {role}, and no more may be added"
+        )),
         Event::BranchPrepared { mission, tip, .. } => {
             Told::info(format!("prepared the branch at {}", tip.short())).of_mission(*mission)
         }
@@ -81,7 +95,9 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         Event::SettingsChanged { by, .. } => {
             Told::info(format!("{by} changed the rules of the project"))
         }
-        Event::LeaseRenewed { .. }
+        Event::ScaleRefused { repeated: true, .. }
+        | Event::RateUseReported { .. }
+        | Event::LeaseRenewed { .. }
         | Event::ChoreDue { .. }
         | Event::ChoreWithdrawn { .. }
         | Event::BackoffEnded { .. } => return None,

@@ -8,6 +8,7 @@ use crate::money::Usd;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::report::{Question, Usage};
+use crate::scaling::ManualScale;
 use crate::settings::Settings;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +52,17 @@ pub enum Command {
     ConfigureTeam {
         seats: BTreeMap<Role, u32>,
         workers_max: u32,
+    },
+
+    /// From a person: one agent more or less than there is.
+    Scale {
+        role: Role,
+        change: ManualScale,
+        by: Actor,
+    },
+    /// From the gateway: how much of the tightest rate limit is in use.
+    ReportRateUse {
+        permille: u32,
     },
 
     /// From a person or from the configuration: the rules of the project.
@@ -120,6 +132,8 @@ impl Command {
             | Command::AnswerCheckpoint { .. }
             | Command::ApproveDelivery { .. }
             | Command::ConfigureTeam { .. }
+            | Command::Scale { .. }
+            | Command::ReportRateUse { .. }
             | Command::ChangeSettings { .. }
             | Command::HostStarted
             | Command::Heartbeat { .. }

@@ -15,6 +15,7 @@ use crate::money::Usd;
 use crate::plan::PlannedTask;
 use crate::policy::Policy;
 use crate::report::{Question, Usage};
+use crate::scaling::{ScaleReason, ScaleRefusal};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -64,6 +65,33 @@ pub enum Event {
         seats: BTreeMap<Role, u32>,
         workers_max: u32,
     },
+    /// One agent more than the configured team has.
+    AgentAdded {
+        agent: AgentId,
+        reason: ScaleReason,
+        by: Actor,
+    },
+    /// The agent leaves: at once if it is idle, else when its attempt ends.
+    AgentRetired {
+        agent: AgentId,
+        reason: ScaleReason,
+        by: Actor,
+    },
+    /// The queue asks for one more agent, and it must not be. Looked at again with every sample.
+    ScaleRefused {
+        role: Role,
+        refusal: ScaleRefusal,
+        repeated: bool,
+    },
+    /// The team is as large as its steps allow, and the queue still grows.
+    QueueBackedUp {
+        role: Role,
+        depth: u32,
+    },
+    RateUseReported {
+        permille: u32,
+    },
+
     SettingsChanged {
         settings: Box<Settings>,
         by: Actor,

@@ -43,7 +43,6 @@ pub mod settings;
 pub mod state;
 pub mod status;
 pub mod task;
-pub mod team;
 pub mod time;
 pub mod why;
 pub mod window;

@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agents::{HeartbeatPolicy, InvalidHeartbeat, WorkKind};
 use crate::failure::RetryPolicy;
 use crate::flow::{Expectation, Phase};
 use crate::ids::Role;
 use crate::limits;
 use crate::money::Usd;
+use crate::plan::TaskKind;
 use crate::time::{MINUTE_MS, SECOND_MS};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +24,11 @@ pub struct Policy {
     pub checks: Vec<Check>,
     /// After this long an attempt is ended, by role; roles not named use the default of RUN-02.
     pub attempt_timeout_ms: BTreeMap<Role, u64>,
-    /// A host that is silent for this long has lost its leases.
+    /// A host that is silent for this long has lost its leases, where `heartbeat` does not say it.
     pub lease_ttl_ms: u64,
+    /// How long a host may be silent, by the kind of work (WRK-20).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<HeartbeatPolicy>,
     pub retry: RetryPolicy,
     pub budget: Budget,
     /// Answers that a person gave beforehand, by the question's `resume_id`.
@@ -72,6 +77,7 @@ impl Default for Policy {
             checks: Vec::new(),
             attempt_timeout_ms: BTreeMap::new(),
             lease_ttl_ms: 5 * MINUTE_MS,
+            heartbeat: None,
             retry: RetryPolicy::default(),
             budget: Budget::default(),
             answers: BTreeMap::new(),
@@ -101,6 +107,8 @@ pub enum InvalidPolicy {
     TooShort { what: &'static str, min_ms: u64 },
     #[error("an attempt may reserve {attempt}, more than the whole mission's {mission}")]
     AttemptOverMission { attempt: Usd, mission: Usd },
+    #[error(transparent)]
+    Heartbeat(#[from] InvalidHeartbeat),
 }
 
 impl Policy {
@@ -120,6 +128,9 @@ impl Policy {
         // Shorter leases than this would expire between two heartbeats of a busy host.
         if self.lease_ttl_ms < SECOND_MS {
             return Err(InvalidPolicy::TooShort { what: "lease_ttl_ms", min_ms: SECOND_MS });
+        }
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.validate()?;
         }
         let (attempt, mission) = (self.budget.attempt_usd_max, self.budget.mission_usd_max);
         if attempt > mission {
@@ -144,6 +155,14 @@ impl Policy {
             }
         }
         Ok(())
+    }
+
+    #[must_use]
+    pub fn silence_ms(&self, kind: TaskKind, phase: Phase) -> u64 {
+        match &self.heartbeat {
+            Some(heartbeat) => heartbeat.window_ms(WorkKind::of(kind, phase)),
+            None => self.lease_ttl_ms,
+        }
     }
 
     #[must_use]

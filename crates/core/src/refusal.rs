@@ -5,6 +5,7 @@ use crate::limits;
 use crate::mission::MissionStatus;
 use crate::plan::InvalidPlan;
 use crate::policy::InvalidPolicy;
+use crate::scaling::ScaleRefusal;
 use crate::settings::InvalidSettings;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +45,8 @@ pub enum Refusal {
     TooManySeats { count: u32 },
     #[error("a team needs at least one worker")]
     NoWorkers,
+    #[error(transparent)]
+    Scale(#[from] ScaleRefusal),
     /// The message comes from something that is no longer wanted.
     #[error("fence {presented} is not current")]
     StaleFence { presented: Fence },

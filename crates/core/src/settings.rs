@@ -6,18 +6,28 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agents::TeamRules;
+use crate::scaling::{InvalidScaling, ScalingRules};
+
 /// One field a family of decisions, each with a default, so that journals written before the
 /// family was there replay.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Settings {}
+pub struct Settings {
+    pub team: TeamRules,
+    pub scaling: ScalingRules,
+}
 
 /// Rules that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSettings {}
+pub enum InvalidSettings {
+    #[error(transparent)]
+    Scaling(#[from] InvalidScaling),
+}
 
 impl Settings {
     pub fn validate(&self) -> Result<(), InvalidSettings> {
+        self.scaling.validate()?;
         Ok(())
     }
 }

@@ -7,14 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::agents::Registry;
 use crate::effect::Due;
 use crate::event::Chore;
-use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, TaskId};
+use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::mission::Mission;
 use crate::money::Usd;
+use crate::scaling::Scaler;
 use crate::settings::Settings;
 use crate::task::Task;
-use crate::team::Team;
 use crate::time::Timestamp;
 
 mod apply;
@@ -22,6 +23,7 @@ mod chores;
 mod clock;
 mod decide;
 mod people;
+mod scaling;
 mod schedule;
 mod seats;
 mod work;
@@ -31,7 +33,12 @@ pub struct State {
     missions: Vec<Mission>,
     tasks: Vec<Task>,
     requests: BTreeMap<RequestId, MissionId>,
-    team: Team,
+    agents: Registry,
+    scaler: Scaler,
+    /// When the number of agents of a role is looked at next.
+    scale_at: BTreeMap<Role, Timestamp>,
+    /// The queues or the agents changed since the scaler last looked.
+    scaling_stale: bool,
     live: BTreeMap<Fence, Live>,
     /// Missions that want a chore to be started.
     with_chores: BTreeSet<MissionId>,
@@ -70,6 +77,7 @@ enum Timer {
     Deadline(Fence),
     Backoff(TaskId),
     Chore(MissionId, Chore),
+    Scale(Role),
 }
 
 impl State {
@@ -120,8 +128,13 @@ impl State {
     }
 
     #[must_use]
-    pub fn team(&self) -> &Team {
-        &self.team
+    pub fn agents(&self) -> &Registry {
+        &self.agents
+    }
+
+    #[must_use]
+    pub fn scaler(&self) -> &Scaler {
+        &self.scaler
     }
 
     #[must_use]

@@ -121,22 +121,21 @@ fn quoted(text: &str) -> String {
 
 #[must_use]
 pub fn agents(state: &State) -> Vec<Agent> {
-    let seats = state.team().seats.iter();
-    seats
-        .map(|(id, seat)| {
-            let lease = seat.fence.and_then(|fence| state.lease(fence));
-            let task = lease.and_then(|lease| state.task(lease.task));
-            Agent {
-                id: id.to_string(),
-                role: id.role.to_string(),
-                status: if lease.is_some() { AgentStatus::Busy } else { AgentStatus::Idle },
-                task: task.map(|task| task.name().to_owned()),
-                mission: task.map(|task| task.mission.to_string()),
-                since: lease.map(|lease| lease.granted_at.0),
-                cost_usd: seat.spent.as_f64(),
-            }
-        })
-        .collect()
+    let team = state.agents().team();
+    team.map(|(id, agent)| {
+        let lease = agent.fence().and_then(|fence| state.lease(fence));
+        let task = lease.and_then(|lease| state.task(lease.task));
+        Agent {
+            id: id.to_string(),
+            role: id.role.to_string(),
+            status: if lease.is_some() { AgentStatus::Busy } else { AgentStatus::Idle },
+            task: task.map(|task| task.name().to_owned()),
+            mission: task.map(|task| task.mission.to_string()),
+            since: lease.map(|lease| lease.granted_at.0),
+            cost_usd: agent.spent.as_f64(),
+        }
+    })
+    .collect()
 }
 
 /// Of the missions that have not ended; of the last one if all have.

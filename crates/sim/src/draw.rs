@@ -3,10 +3,15 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
+use kapelle_core::agents::{Hardware, HeartbeatPolicy, Profile, TeamRules};
 use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
-use kapelle_core::plan::{Plan, PlannedTask, Priority};
+use kapelle_core::plan::{Plan, PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Check, Policy};
+use kapelle_core::scaling::{
+    RoleScaling, ScalingMode, ScalingPolicy, ScalingRules, Step, StepPolicy,
+};
+use kapelle_core::settings::Settings;
 use kapelle_core::time::SECOND_MS;
 use kapelle_core::{Role, Usd};
 
@@ -29,6 +34,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         dependencies: needs(shape, index, count, rng).iter().map(|n| format!("t{n}")).collect(),
         files: Vec::new(),
         estimated_duration_minutes: rng.bool().then(|| rng.u32(1..60)),
+        kind: TaskKind::ALL[rng.usize(0..TaskKind::ALL.len())],
         ..PlannedTask::default()
     };
     Plan { goal: None, tasks: (0..count).map(|index| task(index, rng)).collect() }
@@ -74,6 +80,7 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
         checks,
         attempt_timeout_ms: BTreeMap::from([(Role::Developer, timeout), (Role::Tester, timeout)]),
         lease_ttl_ms: rng.u64(3..20) * SECOND_MS,
+        heartbeat: (rng.u8(0..6) == 0).then(HeartbeatPolicy::default),
         retry: RetryPolicy {
             backoff_base_ms: rng.u64(0..3_000),
             backoff_max_ms: rng.u64(1_000..20_000),
@@ -81,6 +88,49 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
         budget: Budget { mission_usd_max: cap, attempt_usd_max: attempt },
         answers,
         ..Policy::default()
+    }
+}
+
+/// The rules of the project, with windows short enough for worlds that last minutes.
+pub(crate) fn settings(rng: &mut Rng) -> Settings {
+    Settings { team: machine(rng), scaling: scaling(rng) }
+}
+
+fn machine(rng: &mut Rng) -> TeamRules {
+    let profile = (rng.u8(0..4) == 0).then_some(Profile::Poc);
+    let small = Hardware { ram_mb: 8_192, cores: rng.u32(1..4), disk: None };
+    TeamRules { profile, machine: rng.bool().then_some(small) }
+}
+
+fn scaling(rng: &mut Rng) -> ScalingRules {
+    let rule = |rng: &mut Rng| RoleScaling {
+        min: rng.u32(1..=2),
+        max: rng.u32(2..=6),
+        scale_up_threshold: rng.u32(1..=3),
+        scale_down_threshold: 0,
+        scale_up_after_seconds: rng.u64(0..8),
+        scale_down_after_seconds: rng.u64(0..20),
+        cooldown_seconds: rng.u64(0..15),
+    };
+    let roles = BTreeMap::from([(Role::Developer, rule(rng)), (Role::Tester, rule(rng))]);
+    let step = |depth_max, agents| Step { depth_max, agents };
+    ScalingRules {
+        mode: match rng.u8(0..4) {
+            0 => ScalingMode::ByRole,
+            1 => ScalingMode::BySteps,
+            _ => ScalingMode::Off,
+        },
+        by_role: ScalingPolicy {
+            roles,
+            sample_ms: rng.u64(1_000..6_000),
+            daily_usd_max: Usd::cents(rng.u64(0..=100)),
+            ..ScalingPolicy::default()
+        },
+        by_steps: StepPolicy {
+            role: Role::Developer,
+            steps: vec![step(1, 1), step(2, rng.u32(2..=3)), step(4, rng.u32(4..=6))],
+            cooldown_ms: rng.u64(0..10_000),
+        },
     }
 }
 

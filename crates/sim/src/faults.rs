@@ -56,6 +56,12 @@ pub(crate) struct Faults {
     pub person_wrong: u32,
     pub person_absent: u32,
     pub person_resize: u32,
+    /// A person adds or sends away one agent.
+    pub person_scale: u32,
+    /// A person changes the rules of the project.
+    pub person_rules: u32,
+    /// Providers are near their rate limits.
+    pub rate_pressure: u32,
     pub person_repeat: u32,
 }
 
@@ -114,6 +120,9 @@ impl Faults {
             (&mut self.person_wrong, 500),
             (&mut self.person_absent, 600),
             (&mut self.person_resize, 150),
+            (&mut self.person_scale, 300),
+            (&mut self.person_rules, 100),
+            (&mut self.rate_pressure, 300),
             (&mut self.person_repeat, 300),
         ]
     }

@@ -10,6 +10,8 @@ use kapelle_core::mission::MissionStage;
 use kapelle_core::state::Live;
 use kapelle_core::{Command, Event, Fence, Refusal, State, TaskId, Timestamp};
 
+mod agents;
+
 type Decision = Result<Vec<Event>, Refusal>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +52,19 @@ pub enum Mutant {
     Unordered,
     /// Time passes, and nothing follows from it.
     Timeless,
+
+    /// A person may have as many agents as they like.
+    Overstaffed,
+    /// Whoever is sent away, it is somebody of the configured team.
+    WrongLeaver,
+    /// What the gateway says about rate limits is not heard.
+    DeafToLimits,
+    /// Agents are added although it must not be.
+    Reckless,
 }
 
 impl Mutant {
-    pub const ALL: [Mutant; 18] = [
+    pub const ALL: &'static [Mutant] = &[
         Mutant::NoFence,
         Mutant::OldVerdict,
         Mutant::BlindQueue,
@@ -72,6 +83,10 @@ impl Mutant {
         Mutant::MovedIsMerged,
         Mutant::Unordered,
         Mutant::Timeless,
+        Mutant::Overstaffed,
+        Mutant::WrongLeaver,
+        Mutant::DeafToLimits,
+        Mutant::Reckless,
     ];
 }
 
@@ -251,7 +266,8 @@ impl Rules for Planted {
     fn decide(&self, state: &State, command: &Command, now: Timestamp) -> Decision {
         self.remember(state);
         let misread = self.misread(state, command);
-        let events = state.decide(&misread, now)?;
+        let decision = state.decide(&misread, now);
+        let events = agents::falsify(self.mutant, decision, command)?;
         Ok(self.falsify(events, command, now))
     }
 }

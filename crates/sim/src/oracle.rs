@@ -10,6 +10,7 @@ use kapelle_core::{Command, Commit, Event, Fence, MissionId, Record, Refusal, St
 
 use crate::repository::Repository;
 
+mod agents;
 mod facts;
 mod leases;
 mod money;
@@ -18,6 +19,7 @@ mod work;
 #[cfg(test)]
 mod tests;
 
+use agents::Agents;
 pub(crate) use facts::Facts;
 use leases::Leases;
 use money::Purse;
@@ -39,6 +41,7 @@ pub(crate) struct Oracle {
     shadow: State,
     statuses: Vec<Status>,
     pub facts: Facts,
+    agents: Agents,
     leases: Leases,
     purse: Purse,
     work: Work,
@@ -80,6 +83,7 @@ impl Oracle {
             ensure(record.at == now, || format!("record {} has another time", record.seq))?;
             self.facts.observe(&record.event);
             self.purse.observe(&record.event, &self.facts)?;
+            self.agents.observe(record, &self.leases)?;
             self.leases.observe(record, &self.facts)?;
             self.work.observe(&record.event, &self.facts, repo)?;
             self.fold(record)?;
@@ -91,6 +95,7 @@ impl Oracle {
             });
             ensure(failed.is_none(), || format!("an outage counts as a failure: {failed:?}"))?;
         }
+        self.agents.close(&self.shadow, inputs, now);
         self.leases.close(now)?;
         self.leases.hear(inputs, now);
         self.purse.close(&self.facts)?;
@@ -127,7 +132,7 @@ impl Oracle {
             let mission = self.facts.mission(task.mission)?;
             let stopped = mission.paused || mission.ended;
             let role = task.phase(&mission.policy).map(|phase| phase.role());
-            let seated = role.is_some_and(|role| self.leases.has_seat(role));
+            let seated = role.is_some_and(|role| self.agents.has_seat(role, &self.leases));
             let budget = mission.policy.budget;
             let paid = self.purse.affords(task.mission, budget);
             ensure(stopped || !seated || !paid, || {

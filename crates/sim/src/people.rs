@@ -2,8 +2,9 @@
 
 use kapelle_core::engine::Rules;
 use kapelle_core::mission::{Mission, MissionStage};
+use kapelle_core::scaling::ManualScale;
 use kapelle_core::task::Stage;
-use kapelle_core::{Actor, Command, TaskId};
+use kapelle_core::{Actor, Command, Role, TaskId};
 
 use crate::agenda::{Sender, Thing};
 use crate::draw;
@@ -17,6 +18,23 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.person_resize) {
             let (seats, workers_max) = draw::team(&mut self.rng);
             self.arrive(Sender::Person, 0, Command::ConfigureTeam { seats, workers_max });
+        }
+        if self.strikes(|f| f.person_scale) {
+            let role = if self.rng.bool() { Role::Developer } else { Role::Tester };
+            let reason = "as I like it".to_owned();
+            let change = match self.rng.bool() {
+                true => ManualScale::Up { reason },
+                false => ManualScale::Down { reason },
+            };
+            let by = Actor("ada".into());
+            self.arrive(Sender::Person, 0, Command::Scale { role, change, by });
+        }
+        if self.strikes(|f| f.person_rules) {
+            self.rule();
+        }
+        if self.strikes(|f| f.rate_pressure) {
+            let permille = self.rng.u32(600..=1_000);
+            self.arrive(Sender::Host, 0, Command::ReportRateUse { permille });
         }
         if self.strikes(|f| f.person_repeat) {
             let wish = self.wishes[self.rng.usize(0..self.wishes.len())].clone();
@@ -53,6 +71,13 @@ impl<R: Rules + Clone> World<R> {
         if let Some(command) = command {
             self.arrive(Sender::Person, delay_ms, command);
         }
+    }
+
+    /// A person sets the rules of the project.
+    pub(crate) fn rule(&mut self) {
+        let settings = Box::new(draw::settings(&mut self.rng));
+        let by = Actor("ada".into());
+        self.arrive(Sender::Person, 0, Command::ChangeSettings { settings, by });
     }
 
     /// The answer to the first open question of a mission.

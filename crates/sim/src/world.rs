@@ -97,6 +97,7 @@ impl<R: Rules + Clone> World<R> {
     fn populate(&mut self) {
         let (seats, workers_max) = draw::team(&mut self.rng);
         self.arrive(Sender::Person, 0, Command::ConfigureTeam { seats, workers_max });
+        self.rule();
         let root = self.repo.commit(&[], Passed::Yes);
         for number in 1..=self.rng.u32(1..=3) {
             let target = if self.rng.bool() { "main".into() } else { format!("release-{number}") };

@@ -17,7 +17,7 @@ fn the_sound_rules_break_no_seed() {
 #[test]
 fn every_planted_bug_is_found() {
     let mut hidden = Vec::new();
-    for mutant in Mutant::ALL {
+    for &mutant in Mutant::ALL {
         let found = (1..=SEEDS).find_map(|seed| run_with(seed, Planted::new(mutant)).err());
         match found {
             Some(broken) => println!("{mutant:?}: seed {}: {}", broken.seed, broken.rule),

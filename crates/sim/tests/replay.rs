@@ -34,6 +34,8 @@ fn every_kind_of_event_happens() {
         seen.insert(event["type"].as_str().unwrap().to_owned());
     }
     let all = [
+        "agent_added",
+        "agent_retired",
         "attempt_failed",
         "attempt_finished",
         "attempt_interrupted",
@@ -64,7 +66,11 @@ fn every_kind_of_event_happens() {
         "mission_resumed",
         "phase_accepted",
         "plan_accepted",
+        "queue_backed_up",
+        "rate_use_reported",
         "retry_scheduled",
+        "scale_refused",
+        "settings_changed",
         "task_blocked",
         "task_dead_lettered",
         "task_merged",

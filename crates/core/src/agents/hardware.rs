@@ -64,6 +64,23 @@ impl fmt::Display for Profile {
     }
 }
 
+/// What the machine may carry at the same time. Nothing said is no cap beyond `workers_max`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TeamRules {
+    pub profile: Option<Profile>,
+    /// What the machine has, as its host found out; None trusts the profile.
+    pub machine: Option<Hardware>,
+}
+
+impl TeamRules {
+    #[must_use]
+    pub fn workers_cap(&self) -> Option<u32> {
+        let profile = self.profile?;
+        Some(self.machine.map_or(profile.implementers_max(), |m| m.fit(profile).workers_max))
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, thiserror::Error)]
 pub enum Shortfall {
     #[error("{found_mb} MB of memory; {profile} asks for {needed_mb}")]

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Attendance;
 use crate::flow::Phase;
-use crate::time::{MINUTE_MS, Timestamp};
+use crate::plan::TaskKind;
+use crate::time::MINUTE_MS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,8 +38,21 @@ impl WorkKind {
         WorkKind::Migration,
     ];
 
+    /// What a phase of a task of this kind is. A task of the usual kind is what its phase is.
     #[must_use]
-    pub fn of_phase(phase: Phase) -> WorkKind {
+    pub fn of(kind: TaskKind, phase: Phase) -> WorkKind {
+        match kind {
+            TaskKind::Implementation => WorkKind::of_phase(phase),
+            TaskKind::Test => WorkKind::Tests,
+            TaskKind::Review => WorkKind::Review,
+            TaskKind::Docs => WorkKind::Documentation,
+            TaskKind::Analysis | TaskKind::Security => WorkKind::Research,
+            TaskKind::Refactor => WorkKind::Refactoring,
+            TaskKind::Migration | TaskKind::Infrastructure => WorkKind::Migration,
+        }
+    }
+
+    fn of_phase(phase: Phase) -> WorkKind {
         match phase {
             Phase::Red => WorkKind::Tests,
             Phase::Green => WorkKind::Implementation,
@@ -77,20 +90,6 @@ pub struct InvalidHeartbeat {
     pub window_ms: u64,
 }
 
-/// What an agent's silence means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pulse {
-    Alive,
-    /// More than half of the window: worth a line in the log, no more.
-    Quiet {
-        silent_ms: u64,
-    },
-    /// Its lease is over and its task goes back into the queue.
-    Lost {
-        silent_ms: u64,
-    },
-}
-
 impl HeartbeatPolicy {
     pub fn validate(&self) -> Result<(), InvalidHeartbeat> {
         for (&kind, &window_ms) in &self.window_ms {
@@ -105,29 +104,6 @@ impl HeartbeatPolicy {
     pub fn window_ms(&self, kind: WorkKind) -> u64 {
         self.window_ms.get(&kind).copied().unwrap_or_else(|| kind.default_window_ms())
     }
-
-    /// When an agent that was last heard then is lost, if it stays silent and alone.
-    #[must_use]
-    pub fn lost_at(&self, kind: WorkKind, heard: Timestamp) -> Timestamp {
-        heard.plus_ms(self.window_ms(kind))
-    }
-
-    #[must_use]
-    pub fn pulse(
-        &self,
-        kind: WorkKind,
-        attendance: Attendance,
-        heard: Timestamp,
-        now: Timestamp,
-    ) -> Pulse {
-        let (silent_ms, window) = (now.ms_since(heard), self.window_ms(kind));
-        match attendance {
-            Attendance::Interactive => Pulse::Alive,
-            Attendance::Alone if silent_ms >= window => Pulse::Lost { silent_ms },
-            Attendance::Alone if silent_ms * 2 > window => Pulse::Quiet { silent_ms },
-            Attendance::Alone => Pulse::Alive,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -141,21 +117,8 @@ mod tests {
         let minutes: Vec<u64> =
             WorkKind::ALL.iter().map(|kind| policy.window_ms(*kind) / MINUTE_MS).collect();
         assert_eq!(minutes, [5, 5, 10, 10, 15, 20, 20, 30, 30]);
-        assert_eq!(WorkKind::of_phase(Phase::Verify), WorkKind::Integration);
-    }
-
-    #[test]
-    fn silence_is_quiet_before_it_is_loss() {
-        let policy = HeartbeatPolicy::default();
-        let heard = Timestamp(1_000);
-        let pulse = |minutes: u64| {
-            let now = heard.plus_ms(minutes * MINUTE_MS);
-            policy.pulse(WorkKind::Tests, Attendance::Alone, heard, now)
-        };
-        assert_eq!(pulse(5), Pulse::Alive);
-        assert_eq!(pulse(6), Pulse::Quiet { silent_ms: 6 * MINUTE_MS });
-        assert_eq!(pulse(10), Pulse::Lost { silent_ms: 10 * MINUTE_MS });
-        assert_eq!(policy.lost_at(WorkKind::Tests, heard), heard.plus_ms(10 * MINUTE_MS));
+        assert_eq!(WorkKind::of(TaskKind::Implementation, Phase::Verify), WorkKind::Integration);
+        assert_eq!(WorkKind::of(TaskKind::Review, Phase::Green), WorkKind::Review);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::{SECOND_MS, Timestamp};
+use crate::ids::Role;
+use crate::limits;
+use crate::time::SECOND_MS;
 
 /// Depths up to `depth_max` ask for `agents`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +16,8 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StepPolicy {
+    /// Whose queue is looked at, and who comes and goes.
+    pub role: Role,
     /// By rising depth; the first one is the minimum, the last one the maximum.
     pub steps: Vec<Step>,
     pub cooldown_ms: u64,
@@ -23,7 +27,7 @@ impl Default for StepPolicy {
     fn default() -> StepPolicy {
         let steps = [(5, 4), (15, 8), (30, 12)];
         let steps = steps.map(|(depth_max, agents)| Step { depth_max, agents }).to_vec();
-        StepPolicy { steps, cooldown_ms: 120 * SECOND_MS }
+        StepPolicy { role: Role::Developer, steps, cooldown_ms: 120 * SECOND_MS }
     }
 }
 
@@ -32,15 +36,13 @@ pub enum StepAction {
     Hold,
     ScaleTo {
         agents: u32,
+        depth: u32,
     },
     /// One idle agent leaves.
     ScaleDownOne,
     /// The team is as large as it gets and the queue still grows.
     QueueBackup {
         depth: u32,
-    },
-    Cooldown {
-        until: Timestamp,
     },
 }
 
@@ -50,6 +52,8 @@ pub enum InvalidSteps {
     Empty,
     #[error("steps must rise in depth and in agents; step {at} does not")]
     NotRising { at: usize },
+    #[error("{agents} agents are more than {}", limits::SEATS_PER_ROLE_MAX)]
+    TooMany { agents: u32 },
 }
 
 impl StepPolicy {
@@ -63,33 +67,30 @@ impl StepPolicy {
         match self.steps.windows(2).position(|pair| !rises(pair)) {
             Some(at) => Err(InvalidSteps::NotRising { at: at + 1 }),
             None if self.steps[0].agents == 0 => Err(InvalidSteps::NotRising { at: 0 }),
+            None if self.most() > limits::SEATS_PER_ROLE_MAX => {
+                Err(InvalidSteps::TooMany { agents: self.most() })
+            }
             None => Ok(()),
         }
     }
 
-    /// What to do about a queue of `depth` with `agents` online, `idle` of them idle.
+    fn most(&self) -> u32 {
+        self.steps.last().map_or(0, |step| step.agents)
+    }
+
+    /// What a queue of `depth` asks for with `agents` there, `idle` of them idle.
     #[must_use]
-    pub fn decide(
-        &self,
-        depth: u32,
-        agents: u32,
-        idle: u32,
-        changed_at: Option<Timestamp>,
-        now: Timestamp,
-    ) -> StepAction {
+    pub fn decide(&self, depth: u32, agents: u32, idle: u32) -> StepAction {
         let min = self.steps.first().map_or(1, |step| step.agents);
         let max = self.steps.last().map_or(min, |step| step.agents);
-        let wanted = self.steps.iter().find(|step| depth <= step.depth_max);
-        let action = match wanted {
-            Some(step) if agents < step.agents => StepAction::ScaleTo { agents: step.agents },
-            None if agents < max => StepAction::ScaleTo { agents: max },
-            None => return StepAction::QueueBackup { depth },
+        match self.steps.iter().find(|step| depth <= step.depth_max) {
+            Some(step) if agents < step.agents => {
+                StepAction::ScaleTo { agents: step.agents, depth }
+            }
+            None if agents < max => StepAction::ScaleTo { agents: max, depth },
+            None => StepAction::QueueBackup { depth },
             Some(_) if depth == 0 && idle > min && agents > min => StepAction::ScaleDownOne,
-            Some(_) => return StepAction::Hold,
-        };
-        match changed_at.map(|at| at.plus_ms(self.cooldown_ms)) {
-            Some(until) if now < until => StepAction::Cooldown { until },
-            _ => action,
+            Some(_) => StepAction::Hold,
         }
     }
 }
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     fn decide(depth: u32, agents: u32, idle: u32) -> StepAction {
-        StepPolicy::default().decide(depth, agents, idle, None, Timestamp(0))
+        StepPolicy::default().decide(depth, agents, idle)
     }
 
     /// T-72, WRK-29: the table, where it and the code of the sources disagree (C-17).
@@ -107,13 +108,13 @@ mod tests {
     fn depths_ask_for_the_team_of_the_table() {
         use StepAction::{Hold, QueueBackup, ScaleDownOne, ScaleTo};
         let table = [
-            (0, 1, 0, ScaleTo { agents: 4 }),
+            (0, 1, 0, ScaleTo { agents: 4, depth: 0 }),
             (5, 4, 0, Hold),
-            (6, 4, 0, ScaleTo { agents: 8 }),
+            (6, 4, 0, ScaleTo { agents: 8, depth: 6 }),
             (15, 8, 0, Hold),
-            (16, 8, 0, ScaleTo { agents: 12 }),
+            (16, 8, 0, ScaleTo { agents: 12, depth: 16 }),
             (30, 12, 0, Hold),
-            (31, 8, 0, ScaleTo { agents: 12 }),
+            (31, 8, 0, ScaleTo { agents: 12, depth: 31 }),
             (31, 12, 0, QueueBackup { depth: 31 }),
             (1, 12, 12, Hold),
             (0, 12, 5, ScaleDownOne),
@@ -123,15 +124,6 @@ mod tests {
         for (depth, agents, idle, action) in table {
             assert_eq!(decide(depth, agents, idle), action, "{depth} {agents} {idle}");
         }
-    }
-
-    #[test]
-    fn two_minutes_pass_between_two_steps() {
-        let policy = StepPolicy::default();
-        let at = |seconds: u64| Timestamp(seconds * SECOND_MS);
-        let decide = |now| policy.decide(20, 4, 0, Some(at(100)), now);
-        assert_eq!(decide(at(219)), StepAction::Cooldown { until: at(220) });
-        assert_eq!(decide(at(220)), StepAction::ScaleTo { agents: 12 });
     }
 
     #[test]
@@ -145,5 +137,6 @@ mod tests {
         assert_eq!(with(&[(5, 4), (5, 8)]), Err(InvalidSteps::NotRising { at: 1 }));
         assert_eq!(with(&[(5, 4), (9, 4)]), Err(InvalidSteps::NotRising { at: 1 }));
         assert_eq!(with(&[(5, 0)]), Err(InvalidSteps::NotRising { at: 0 }));
+        assert_eq!(with(&[(5, 65)]), Err(InvalidSteps::TooMany { agents: 65 }));
     }
 }

@@ -3,13 +3,12 @@
 //! The arms live beside what they are about: `missions`, `work`, `chores`; what keeps the indexes
 //! right, whoever changes something, is in `index`.
 
-use std::sync::Arc;
-
 use super::State;
 use crate::event::{Chore, Event};
 use crate::mission::MissionStage;
 use crate::time::Timestamp;
 
+mod agents;
 mod chores;
 mod index;
 mod missions;
@@ -35,10 +34,13 @@ impl State {
             Event::MissionCancelled { mission, reason, at, .. } => {
                 self.end_mission(*mission, *at, MissionStage::Cancelled { reason: reason.clone() });
             }
-            Event::TeamChanged { seats, workers_max } => self.team.resize(seats, *workers_max),
-            Event::SettingsChanged { settings, .. } => {
-                self.settings = Arc::new((**settings).clone());
-            }
+            Event::TeamChanged { .. }
+            | Event::AgentAdded { .. }
+            | Event::AgentRetired { .. }
+            | Event::ScaleRefused { .. }
+            | Event::QueueBackedUp { .. }
+            | Event::RateUseReported { .. } => self.apply_to_agents(event),
+            Event::SettingsChanged { settings, .. } => self.change_rules(settings),
             Event::LeaseGranted { .. }
             | Event::LeaseRenewed { .. }
             | Event::CostCharged { .. }
@@ -88,5 +90,6 @@ impl State {
                 self.end_mission(*mission, *at, stage);
             }
         }
+        self.watch_queues();
     }
 }

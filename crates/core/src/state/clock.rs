@@ -14,6 +14,7 @@ impl State {
         match *timer {
             Timer::Backoff(task) => vec![Event::BackoffEnded { task }],
             Timer::Chore(mission, chore) => vec![Event::ChoreDue { mission, chore }],
+            Timer::Scale(role) => self.scale_by_clock(role, now),
             Timer::Lease(fence) => match self.lease(fence) {
                 Some(lease) => vec![Event::AttemptInterrupted {
                     task: lease.task,

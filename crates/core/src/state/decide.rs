@@ -30,6 +30,8 @@ impl State {
             Command::ConfigureTeam { seats, workers_max } => {
                 self.configure_team(seats, *workers_max)
             }
+            Command::Scale { role, change, by } => self.scale(*role, change, by, now),
+            Command::ReportRateUse { permille } => Ok(self.report_rate_use(*permille, now)),
             Command::ChangeSettings { settings, by } => self.change_settings(settings, by),
             Command::HostStarted => Ok(self.interrupt_all()),
             Command::Heartbeat { fences } => Ok(self.renew(fences, now)),

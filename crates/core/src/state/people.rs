@@ -162,7 +162,7 @@ impl State {
         if workers_max == 0 {
             return Err(Refusal::NoWorkers);
         }
-        if self.team.has_size(seats, workers_max) {
+        if self.agents.is_configured(seats, workers_max) {
             return Ok(Vec::new());
         }
         Ok(vec![Event::TeamChanged { seats: seats.clone(), workers_max }])
@@ -179,7 +179,7 @@ impl State {
 }
 
 /// A text that a person must have given, within its limit.
-fn said(what: &'static str, text: &str, max: usize) -> Result<(), Refusal> {
+pub(super) fn said(what: &'static str, text: &str, max: usize) -> Result<(), Refusal> {
     if text.trim().is_empty() {
         return Err(Refusal::Missing { what });
     }
@@ -190,7 +190,7 @@ fn said(what: &'static str, text: &str, max: usize) -> Result<(), Refusal> {
 }
 
 /// Whoever decides must be named, in one line that cannot pass for two.
-fn signed(by: &Actor) -> Result<(), Refusal> {
+pub(super) fn signed(by: &Actor) -> Result<(), Refusal> {
     let what = "the name of who decides";
     if by.0.contains(char::is_control) {
         return Err(Refusal::Missing { what });

@@ -10,8 +10,10 @@ use super::{Lease, Live, State};
 use crate::command::{AttemptOutcome, Spending};
 use crate::event::{Event, Interruption, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
+use crate::flow::Phase;
 use crate::ids::{Actor, Commit, Fence, TaskId};
 use crate::limits;
+use crate::mission::Mission;
 use crate::money::Usd;
 use crate::refusal::Refusal;
 use crate::report::Question;
@@ -169,13 +171,19 @@ impl State {
     pub(super) fn renew(&self, fences: &[Fence], now: Timestamp) -> Vec<Event> {
         let renewal = |fence: &Fence| {
             let lease = self.lease(*fence)?;
-            let ttl = self.mission(lease.mission)?.policy.lease_ttl_ms;
+            let ttl = self.silence_ms(self.task(lease.task)?, self.mission(lease.mission)?);
             let half_over = lease.expires_at.ms_since(now) <= ttl / 2;
             let expires_at = now.plus_ms(ttl);
             half_over.then_some(Event::LeaseRenewed { fence: *fence, expires_at })
         };
         let distinct: BTreeSet<&Fence> = fences.iter().collect();
         distinct.into_iter().filter_map(renewal).collect()
+    }
+
+    /// How long the host of a task may be silent: by the kind of work where the mission says so.
+    fn silence_ms(&self, task: &Task, mission: &Mission) -> u64 {
+        let phase = task.phase(&mission.policy).unwrap_or(Phase::Green);
+        mission.policy.silence_ms(task.plan.kind, phase)
     }
 
     /// The events that give `task` to an agent, if its mission can pay for it.
@@ -198,7 +206,7 @@ impl State {
             base: base.ok_or(Refusal::UnknownTask(id))?,
             reserved: policy.budget.attempt_usd_max.max(Usd::ZERO),
             granted_at: now,
-            expires_at: now.plus_ms(policy.lease_ttl_ms),
+            expires_at: now.plus_ms(self.silence_ms(task, mission)),
             deadline: now.plus_ms(policy.attempt_timeout_ms(agent.role)),
         })
     }

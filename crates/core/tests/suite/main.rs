@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod agent_rules;
 mod approval;
 mod completion;
 mod council;

@@ -4,7 +4,7 @@ use kapelle_core::agents::{Permanence, Presence, Registry};
 use kapelle_core::scaling::{
     InvalidScaling, ManualScale, Pressure, Scale, ScaleReason, ScaleRefusal, Scaler, ScalingPolicy,
 };
-use kapelle_core::{AgentId, Role, TaskId, Timestamp, Usd};
+use kapelle_core::{AgentId, Fence, Role, TaskId, Timestamp, Usd};
 
 const SECOND: u64 = 1_000;
 const NO_PRESSURE: Pressure = Pressure { rate_limit_permille: 0, spent_today: Usd::ZERO };
@@ -19,7 +19,7 @@ fn tester(seat: u32) -> AgentId {
 
 /// The first agent of each role is permanent, as in the sources.
 fn team(testers: u32) -> Registry {
-    let mut registry = Registry::started(at(0, 0, 0));
+    let mut registry = Registry::default();
     for seat in 1..=testers {
         let permanence = if seat == 1 { Permanence::Permanent } else { Permanence::Extra };
         registry.joined(tester(seat), permanence, at(0, 0, 0));
@@ -185,8 +185,8 @@ fn permanent_agents_are_never_scaled_down() {
 #[test]
 fn only_an_agent_that_was_idle_all_the_time_leaves() {
     let mut world = World::with(3);
-    world.registry.took(tester(3), TaskId(1), at(9, 0, 0));
-    world.registry.took(tester(2), TaskId(2), at(9, 0, 0));
+    world.registry.took(tester(3), TaskId(1), Fence(1), at(9, 0, 0));
+    world.registry.took(tester(2), TaskId(2), Fence(2), at(9, 0, 0));
     world.depth(0, at(10, 0, 0));
     assert_eq!((world.decide(at(10, 30, 0)), world.wake_at()), (None, None));
     world.registry.finished(tester(2), at(10, 31, 0));
@@ -200,7 +200,7 @@ fn only_an_agent_that_was_idle_all_the_time_leaves() {
 #[test]
 fn a_busy_agent_is_sent_away_only_by_a_person_and_finishes_first() {
     let mut world = World::with(2);
-    world.registry.took(tester(2), TaskId(1), at(9, 0, 0));
+    world.registry.took(tester(2), TaskId(1), Fence(1), at(9, 0, 0));
     let down = ManualScale::Down { reason: "quiet day".into() };
     let World { policy, scaler, registry, .. } = &mut world;
     let leaves = scaler.manual(policy, registry, Role::Tester, down, NO_PRESSURE);
@@ -302,7 +302,7 @@ fn day(rush_seconds: u64) -> Day {
             let free = world.registry.of(Role::Tester).find(|(_, agent)| agent.takes_work());
             let Some(agent) = free.map(|(id, _)| id) else { break };
             waiting -= 1;
-            world.registry.took(agent, TaskId(1), now);
+            world.registry.took(agent, TaskId(1), Fence(1), now);
             ends.push((second + 300, agent));
         }
         world.depth(waiting, now);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kapelle_core::plan::TaskKind;
 use kapelle_core::policy::Policy;
 use kapelle_core::{Commit, Event, MissionId, TaskId};
 
@@ -24,6 +25,7 @@ pub(crate) struct MissionFacts {
 #[derive(Debug)]
 pub(crate) struct TaskFacts {
     pub mission: MissionId,
+    pub kind: TaskKind,
     pub needs: Vec<TaskId>,
     pub merged: Option<Commit>,
 }
@@ -49,7 +51,8 @@ impl Facts {
                 for (task, number) in numbered() {
                     let needs = task.dependencies.iter();
                     let needs = needs.filter_map(|name| ids.get(name.as_str()).copied()).collect();
-                    let facts = TaskFacts { mission: *mission, needs, merged: None };
+                    let facts =
+                        TaskFacts { mission: *mission, kind: task.kind, needs, merged: None };
                     self.tasks.insert(TaskId(number), facts);
                 }
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kapelle_core::event::{Chore, Interruption};
 use kapelle_core::failure::FailureKind;
-use kapelle_core::{AgentId, Command, Event, Fence, MissionId, Record, Role, TaskId, Timestamp};
+use kapelle_core::{AgentId, Command, Event, Fence, MissionId, Record, TaskId, Timestamp};
 
 use super::{Facts, Verdict, ensure};
 
@@ -13,8 +13,6 @@ pub(super) struct Leases {
     attempts: BTreeMap<Fence, Held>,
     chores: BTreeMap<Fence, (MissionId, Chore)>,
     last_fence: Fence,
-    seats: BTreeMap<Role, u32>,
-    workers_max: usize,
 }
 
 #[derive(Debug)]
@@ -54,20 +52,20 @@ impl Leases {
         attempts.map(|(fence, _)| *fence).chain(chores.map(|(fence, _)| *fence))
     }
 
-    /// Whether somebody of this role could take work now.
-    pub(super) fn has_seat(&self, role: Role) -> bool {
-        let taken = |seat: u32| self.attempts.values().any(|h| h.agent == AgentId { role, seat });
-        let seats = self.seats.get(&role).copied().unwrap_or(0);
-        self.attempts.len() < self.workers_max && (1..=seats).any(|seat| !taken(seat))
+    pub(super) fn count(&self) -> usize {
+        self.attempts.len()
+    }
+
+    pub(super) fn agent(&self, fence: Fence) -> Option<AgentId> {
+        self.attempts.get(&fence).map(|held| held.agent)
+    }
+
+    pub(super) fn is_at_work(&self, agent: AgentId) -> bool {
+        self.attempts.values().any(|held| held.agent == agent)
     }
 
     pub(super) fn observe(&mut self, record: &Record, facts: &Facts) -> Verdict {
         match &record.event {
-            Event::TeamChanged { seats, workers_max } => {
-                self.seats.clone_from(seats);
-                self.workers_max = *workers_max as usize;
-                Ok(())
-            }
             Event::LeaseGranted { .. } => self.grant(record, facts),
             Event::ChoreStarted { mission, fence, chore } => {
                 self.give(*fence)?;
@@ -124,17 +122,14 @@ impl Leases {
     }
 
     fn grant(&mut self, record: &Record, facts: &Facts) -> Verdict {
-        let Event::LeaseGranted { task, fence, agent, .. } = &record.event else { return Ok(()) };
+        let Event::LeaseGranted { task, fence, agent, phase, .. } = &record.event else {
+            return Ok(());
+        };
         self.give(*fence)?;
         for (other, held) in &self.attempts {
             ensure(held.task != *task, || format!("{task:?} has the leases {other} and {fence}"))?;
             ensure(held.agent != *agent, || format!("{agent} has the leases {other} and {fence}"))?;
         }
-        ensure(self.attempts.len() < self.workers_max, || {
-            format!("{agent} works besides {} others", self.workers_max)
-        })?;
-        let seats = self.seats.get(&agent.role).copied().unwrap_or(0);
-        ensure((1..=seats).contains(&agent.seat), || format!("there is no seat {agent}"))?;
         let mission = facts.task(*task)?.mission;
         let policy = &facts.mission(mission)?.policy;
         let held = Held {
@@ -143,7 +138,7 @@ impl Leases {
             agent: *agent,
             granted_at: record.at,
             heard_at: None,
-            ttl_ms: policy.lease_ttl_ms,
+            ttl_ms: policy.silence_ms(facts.task(*task)?.kind, *phase),
             timeout_ms: policy.attempt_timeout_ms(agent.role),
         };
         self.attempts.insert(*fence, held);

@@ -23,6 +23,7 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
     let told = Telling { conn, state, seq: record.seq, at: record.at };
     match &record.event {
         Event::TeamChanged { seats, .. } => told.seats(seats),
+        Event::AgentAdded { agent, .. } => add_agent(conn, *agent),
         Event::LeaseGranted { .. } => told.attempt(&record.event),
         Event::LeaseRenewed { fence, expires_at } => told.run(
             "UPDATE attempts SET expires_at = ?2 WHERE fence = ?1",
@@ -63,7 +64,11 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
             params![mission.to_string(), time(told.at)],
         ),
         Event::MissionCancelled { mission, .. } => told.cancel(*mission),
-        Event::SettingsChanged { .. }
+        Event::AgentRetired { .. }
+        | Event::ScaleRefused { .. }
+        | Event::QueueBackedUp { .. }
+        | Event::RateUseReported { .. }
+        | Event::SettingsChanged { .. }
         | Event::MissionOpened { .. }
         | Event::PlanAccepted { .. }
         | Event::MissionPaused { .. }

@@ -118,11 +118,11 @@ pub(super) fn write_team(conn: &Connection, state: &State) -> Result<(), Error> 
     let mut statement = conn.prepare_cached(
         "UPDATE agents SET status = ?2, fence = ?3, task_id = ?4 WHERE name = ?1",
     )?;
-    for (agent, seat) in &state.team().seats {
-        add_agent(conn, *agent)?;
-        let status = if seat.fence.is_some() { "busy" } else { "idle" };
-        let task = seat.fence.and_then(|fence| state.lease(fence)).map(|lease| lease.task.0);
-        let fence = seat.fence.map(|fence| clamped(fence.0));
+    for (agent, known) in state.agents().team() {
+        add_agent(conn, agent)?;
+        let status = if known.fence().is_some() { "busy" } else { "idle" };
+        let task = known.current_task().map(|task| task.0);
+        let fence = known.fence().map(|fence| clamped(fence.0));
         statement.execute(params![agent.to_string(), status, fence, task])?;
     }
     Ok(())

@@ -22,8 +22,13 @@ impl Touched {
                 self.whole_mission(state, *mission);
                 self.team = Team::Changed;
             }
-            Event::TeamChanged { .. } => self.team = Team::Changed,
-            Event::SettingsChanged { .. } => {}
+            Event::TeamChanged { .. } | Event::AgentAdded { .. } | Event::AgentRetired { .. } => {
+                self.team = Team::Changed;
+            }
+            Event::ScaleRefused { .. }
+            | Event::QueueBackedUp { .. }
+            | Event::RateUseReported { .. }
+            | Event::SettingsChanged { .. } => {}
             Event::LeaseGranted { task, .. }
             | Event::CostCharged { task, .. }
             | Event::AttemptFinished { task, .. }

@@ -161,6 +161,7 @@ impl State {
         let Some(mission) = self.missions.get_mut(index) else { return };
         change(mission);
         let open = mission.paused.is_none() && !mission.has_ended();
+        self.scaling_stale = true;
         let chores = open && !mission.chores.is_empty();
         let ready = open && mission.ready.values().any(|queue| !queue.is_empty());
         for (set, wanted) in [(&mut self.with_chores, chores), (&mut self.with_ready, ready)] {

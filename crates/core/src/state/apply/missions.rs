@@ -92,7 +92,7 @@ impl State {
         let of_mission = |timer: &Timer, state: &State| match timer {
             Timer::Chore(mission, _) => *mission == id,
             Timer::Backoff(task) => state.task(*task).is_some_and(|t| t.mission == id),
-            Timer::Lease(_) | Timer::Deadline(_) => false,
+            Timer::Lease(_) | Timer::Deadline(_) | Timer::Scale(_) => false,
         };
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().filter(|(_, t)| !of_mission(t, self)).collect();

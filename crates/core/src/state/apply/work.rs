@@ -18,6 +18,7 @@ impl State {
                 if let Some(Live::Attempt(lease)) = self.live.get_mut(fence) {
                     self.timers.remove(&(lease.expires_at, Timer::Lease(*fence)));
                     lease.expires_at = *expires_at;
+                    self.agents.heard(lease.agent, self.at);
                     self.timers.insert((*expires_at, Timer::Lease(*fence)));
                 }
             }
@@ -102,7 +103,7 @@ impl State {
             t.phase_base = Some(since.clone());
         });
         self.with_mission(mission, |m| m.reserved += *reserved);
-        self.take_seat(*agent, *fence);
+        self.take_seat(*agent, *task, *fence);
         self.timers.insert((*expires_at, Timer::Lease(*fence)));
         self.timers.insert((*deadline, Timer::Deadline(*fence)));
         let lease = Lease {
