@@ -286,9 +286,11 @@ mod tests {
     #[test]
     fn four_permanent_agents_are_there_with_the_team() {
         let registry = developers(2);
-        let system = registry.all().filter(|(id, _)| PERMANENT_ROLES.contains(&id.role));
-        assert!(system.clone().all(|(_, agent)| agent.permanence == Permanence::Permanent));
-        assert_eq!((system.count(), registry.team().count()), (4, 2));
+        let of_system = |id: AgentId| PERMANENT_ROLES.contains(&id.role);
+        let system: Vec<&Agent> =
+            registry.all().filter(|(id, _)| of_system(*id)).map(|(_, agent)| agent).collect();
+        assert!(system.iter().all(|agent| agent.permanence == Permanence::Permanent));
+        assert_eq!((system.len(), registry.team().count()), (4, 2));
     }
 
     #[test]
