@@ -128,7 +128,7 @@ fn scaling(rng: &mut Rng) -> ScalingRules {
         },
         by_steps: StepPolicy {
             role: Role::Developer,
-            steps: vec![step(1, 1), step(2, rng.u32(2..=3)), step(4, rng.u32(4..=6))],
+            steps: vec![step(0, 1), step(1, 2), step(2, rng.u32(3..=4))],
             cooldown_ms: rng.u64(0..10_000),
         },
     }
