@@ -5,9 +5,13 @@ use std::fmt::Write;
 use clap::CommandFactory;
 use kapelle_agents::Briefing;
 use kapelle_agents::scenario::Scenario;
+use kapelle_core::completion::CompletionReport;
 use kapelle_core::failure::FailureKind;
 use kapelle_core::plan::Plan;
+use kapelle_core::plan::research::Research;
+use kapelle_core::plan::sis::Sis;
 use kapelle_core::report::Report;
+use kapelle_core::session::Session;
 use kapelle_core::status::Status;
 use schemars::{JsonSchema, schema_for};
 
@@ -35,6 +39,10 @@ fn files() -> Result<Vec<(&'static str, String)>, Problem> {
         ("report.schema.json", schema::<Report>()?),
         ("briefing.schema.json", schema::<Briefing>()?),
         ("scenario.schema.json", schema::<Scenario>()?),
+        ("sis.schema.json", schema::<Sis>()?),
+        ("research.schema.json", schema::<Research>()?),
+        ("session.schema.json", schema::<Session>()?),
+        ("completion.schema.json", schema::<CompletionReport>()?),
     ])
 }
 

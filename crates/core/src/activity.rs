@@ -38,8 +38,26 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
                 .of_mission(*mission)
                 .by(by)
         }
-        Event::PlanAccepted { mission, tasks, .. } => {
-            Told::info(format!("accepted a plan of {}", count(tasks.len(), "task")))
+        Event::PlanAccepted { mission, tasks, gap, .. } => {
+            let most = state.mission(*mission).map_or(0, |m| m.policy.plan.gaps.max_gap_retries);
+            let missing = gap.map(|n| format!(" for what is missing ({n} of {most})"));
+            let tasks = count(tasks.len(), "task");
+            Told::info(format!("accepted a plan of {tasks}{}", missing.unwrap_or_default()))
+                .of_mission(*mission)
+        }
+        Event::PlanWarned { mission, warnings } => {
+            let all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+            Told::warn(limits::head(&all.join("; "), SENTENCE_CHARS_MAX).to_owned())
+                .of_mission(*mission)
+        }
+        Event::PlanBatched { mission, batches } => {
+            let all: Vec<String> = batches.iter().map(ToString::to_string).collect();
+            Told::info(limits::head(&all.join("; "), SENTENCE_CHARS_MAX).to_owned())
+                .of_mission(*mission)
+        }
+        Event::MissionEstimated { mission, estimate } => {
+            let (mean, p95) = (estimate.mean, estimate.p95);
+            Told::info(format!("will cost about {mean}; with 95 % certainty no more than {p95}"))
                 .of_mission(*mission)
         }
         Event::MissionPaused { mission, reason, by } => {
@@ -101,7 +119,11 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::ChoreDue { .. }
         | Event::ChoreWithdrawn { .. }
         | Event::BackoffEnded { .. } => return None,
-        Event::LeaseGranted { .. }
+        Event::OperationCompleted { .. }
+        | Event::ChecklistMade { .. }
+        | Event::StepCompleted { .. }
+        | Event::TaskReported { .. }
+        | Event::LeaseGranted { .. }
         | Event::CostCharged { .. }
         | Event::AttemptFinished { .. }
         | Event::AttemptFailed { .. }
@@ -155,6 +177,22 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
         }
         Event::CheckpointAnswered { task, input, by, .. } => {
             (task, Told::info(format!("answered: {}", first_line(input))).by(by))
+        }
+        Event::OperationCompleted { task, index, .. } => {
+            let total = state.task(*task).map_or(0, |t| t.plan.file_operation_count);
+            (task, Told::info(format!("operation {} of {total} is done", index + 1)))
+        }
+        Event::ChecklistMade { task, steps, .. } => {
+            (task, Told::info(format!("has {}", count(steps.len(), "step"))))
+        }
+        Event::StepCompleted { task, step, progress, by, .. } => {
+            let list = state.task(*task).and_then(|t| t.checklist.as_ref());
+            let text = list.and_then(|list| list.steps().get(*step as usize));
+            let text = text.map_or("", |step| step.text.as_str());
+            (task, Told::info(format!("{progress}: {}", first_line(text))).by(by))
+        }
+        Event::TaskReported { task, message, .. } => {
+            (task, Told::info(format!("says: {}", first_line(message))))
         }
         Event::ChangeRejected { task, failure } => {
             (task, Told::error(format!("rejected: {}", gist(&failure.message))))

@@ -51,6 +51,13 @@ pub enum Source {
     Hybrid,
 }
 
+impl Source {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Source::default()
+    }
+}
+
 /// The steps of one task, and how fast they are done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checklist {
@@ -226,6 +233,16 @@ impl Checklist {
     /// The agent stopped without a fault of its own. The time on the unfinished step counts for
     /// nothing: the next one begins that step again.
     pub fn interrupted(&mut self) {
+        self.since = None;
+    }
+
+    /// The work was thrown away, and the steps with it. How fast they were done is still known.
+    pub fn discarded(&mut self) {
+        for step in &mut self.steps {
+            step.done = None;
+        }
+        self.done_count = 0;
+        self.first_open = 0;
         self.since = None;
     }
 

@@ -7,7 +7,7 @@ use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::money::Usd;
 use crate::plan::Plan;
 use crate::policy::Policy;
-use crate::report::{Question, Usage};
+use crate::report::{Question, Report, Usage};
 use crate::scaling::ManualScale;
 use crate::settings::Settings;
 
@@ -21,6 +21,12 @@ pub enum Command {
         base: Commit,
         plan: Plan,
         policy: Box<Policy>,
+        by: Actor,
+    },
+    /// From a planner or a person: what verification found missing (PLN-19).
+    ProposeGaps {
+        mission: MissionId,
+        plan: Plan,
         by: Actor,
     },
     PauseMission {
@@ -77,6 +83,28 @@ pub enum Command {
     Heartbeat {
         fences: Vec<Fence>,
     },
+    /// From an attempt: the prepared operation is done, and `change` is the tree with it.
+    CompleteOperation {
+        fence: Fence,
+        index: u32,
+        change: Commit,
+    },
+    /// From an attempt: the steps that its agent sees, one a line.
+    MakeChecklist {
+        fence: Fence,
+        breakdown: String,
+    },
+    /// From an attempt: the step of this id is done.
+    CompleteStep {
+        fence: Fence,
+        step: String,
+        notes: String,
+    },
+    /// From an attempt: what its agent says about its work.
+    ReportTask {
+        fence: Fence,
+        report: Report,
+    },
     FinishAttempt {
         fence: Fence,
         outcome: AttemptOutcome,
@@ -126,6 +154,11 @@ impl Command {
             | Command::FinishDelivery { fence, .. }
             | Command::FailChore { fence, .. } => Some(*fence),
             Command::OpenMission { .. }
+            | Command::ProposeGaps { .. }
+            | Command::CompleteOperation { .. }
+            | Command::MakeChecklist { .. }
+            | Command::CompleteStep { .. }
+            | Command::ReportTask { .. }
             | Command::PauseMission { .. }
             | Command::ResumeMission { .. }
             | Command::CancelMission { .. }

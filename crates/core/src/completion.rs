@@ -9,15 +9,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::checklist::Checklist;
 use crate::failure::FailureKind;
 use crate::flow::Phase;
 use crate::ids::{Commit, MissionId};
-use crate::limits;
 use crate::mission::Mission;
 use crate::money::Usd;
-use crate::plan::operation::Operations;
-use crate::report::{Report, Verification};
+use crate::report::Verification;
 use crate::status::Status;
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -73,21 +70,8 @@ pub struct NotEnded {
     pub status: Status,
 }
 
-/// What belongs to a task but is kept beside it.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Beside<'a> {
-    pub operations: Option<&'a Operations>,
-    pub checklist: Option<&'a Checklist>,
-    /// The last thing that an agent reported.
-    pub said: Option<&'a Report>,
-}
-
 impl CompletionReport {
-    pub fn of(
-        task: &Task,
-        mission: &Mission,
-        beside: Beside<'_>,
-    ) -> Result<CompletionReport, NotEnded> {
+    pub fn of(task: &Task, mission: &Mission) -> Result<CompletionReport, NotEnded> {
         let status = task.status(mission);
         if !status.is_final() {
             return Err(NotEnded { task: task.name().to_owned(), status });
@@ -97,7 +81,6 @@ impl CompletionReport {
         let reached = (task.phase + 1).min(mission.policy.flow.len());
         let phases = if task.started { &mission.policy.flow[..reached] } else { &[] };
         let failure = task.last_failure.as_ref().filter(|_| status != Status::Completed);
-        let message = beside.said.map_or("", |report| report.message.as_str());
         Ok(CompletionReport {
             mission: mission.id,
             task: task.name().to_owned(),
@@ -113,10 +96,10 @@ impl CompletionReport {
             duration_ms: duration.unwrap_or(0),
             estimated_duration_minutes: task.plan.estimated_duration_minutes,
             spent: task.spent,
-            operations_completed: beside.operations.map_or(0, Operations::completed_count),
-            progress: beside.checklist.map(|list| list.progress().to_string()),
-            message: limits::head(message, limits::FAILURE_CHARS_MAX).to_owned(),
-            verification_result: beside.said.and_then(|report| report.verification_result.clone()),
+            operations_completed: task.operations.completed_count(),
+            progress: task.checklist.as_ref().map(|list| list.progress().to_string()),
+            message: task.said.as_ref().map_or_else(String::new, |said| said.message.clone()),
+            verification_result: task.said.as_ref().and_then(|s| s.verification_result.clone()),
         })
     }
 }

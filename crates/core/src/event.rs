@@ -12,9 +12,12 @@ use crate::failure::Failure;
 use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, Seq, TaskId};
 use crate::money::Usd;
-use crate::plan::PlannedTask;
+use crate::plan::batch::Batch;
+use crate::plan::estimate::Estimate;
+use crate::plan::gaps::GapsExhausted;
+use crate::plan::{PlannedTask, Warning};
 use crate::policy::Policy;
-use crate::report::{Question, Usage};
+use crate::report::{Question, Usage, Verification};
 use crate::scaling::{ScaleReason, ScaleRefusal};
 use crate::settings::Settings;
 use crate::time::Timestamp;
@@ -45,6 +48,24 @@ pub enum Event {
         mission: MissionId,
         first_task: TaskId,
         tasks: Vec<PlannedTask>,
+        /// Which of the plans for what was missing this is; None for the first plan.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gap: Option<u32>,
+    },
+    /// What is not wrong with a plan, and yet worth knowing.
+    PlanWarned {
+        mission: MissionId,
+        warnings: Vec<Warning>,
+    },
+    /// These tasks are done one after the other, by the same agent as far as that costs no time.
+    PlanBatched {
+        mission: MissionId,
+        batches: Vec<Batch>,
+    },
+    /// What the mission will cost, as far as one can know.
+    MissionEstimated {
+        mission: MissionId,
+        estimate: Box<Estimate>,
     },
     MissionPaused {
         mission: MissionId,
@@ -148,6 +169,34 @@ pub enum Event {
         resume_id: String,
         input: String,
         by: Actor,
+    },
+    /// A prepared operation is done; the tree with it is kept as `change`.
+    OperationCompleted {
+        task: TaskId,
+        fence: Fence,
+        index: u32,
+        change: Commit,
+    },
+    ChecklistMade {
+        task: TaskId,
+        fence: Fence,
+        steps: Vec<String>,
+    },
+    StepCompleted {
+        task: TaskId,
+        fence: Fence,
+        step: u32,
+        /// Such as `4/7`, with this step counted.
+        progress: String,
+        by: Actor,
+        notes: String,
+    },
+    /// What the agent says about its work, in its words.
+    TaskReported {
+        task: TaskId,
+        fence: Fence,
+        message: String,
+        verification_result: Option<Verification>,
     },
     /// The checks did not give what the phase or the queue needs.
     ChangeRejected {
@@ -308,6 +357,8 @@ pub enum PauseReason {
     Environment {
         message: String,
     },
+    /// What is missing was planned again and again.
+    Gaps(GapsExhausted),
 }
 
 impl std::fmt::Display for PauseReason {
@@ -321,6 +372,7 @@ impl std::fmt::Display for PauseReason {
                 write!(f, "an attempt spent {spent}, but only {reserved} were reserved for it")
             }
             PauseReason::Environment { message } => write!(f, "a chore keeps failing: {message}"),
+            PauseReason::Gaps(exhausted) => exhausted.fmt(f),
         }
     }
 }

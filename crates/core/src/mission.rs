@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Chore, PauseReason};
 use crate::ids::{Actor, Commit, Fence, MissionId, Role, TaskId};
 use crate::money::Usd;
+use crate::plan::estimate::Estimate;
+use crate::plan::gaps::Gaps;
 use crate::policy::Policy;
 use crate::time::Timestamp;
 
@@ -31,6 +33,10 @@ pub struct Mission {
     pub tip: Option<Commit>,
     /// In the order of the plan; plans for gaps add to it.
     pub tasks: Vec<TaskId>,
+    /// The tasks by the names that people type.
+    pub(crate) names: BTreeMap<String, TaskId>,
+    pub gaps: Gaps,
+    pub estimate: Option<Box<Estimate>>,
     pub stage: MissionStage,
     pub paused: Option<PauseReason>,
     /// Why the last delivery was refused.

@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::agents::{HeartbeatPolicy, InvalidHeartbeat, WorkKind};
+use crate::checklist::Source;
 use crate::failure::RetryPolicy;
 use crate::flow::{Expectation, Phase};
 use crate::ids::Role;
 use crate::limits;
 use crate::money::Usd;
-use crate::plan::TaskKind;
+use crate::plan::estimate::{CostRules, InvalidCostProfile};
+use crate::plan::{InvalidPlanPolicy, PlanPolicy, TaskKind};
 use crate::time::{MINUTE_MS, SECOND_MS};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +37,14 @@ pub struct Policy {
     pub answers: BTreeMap<String, String>,
     #[serde(default)]
     pub sandbox: Sandbox,
+    #[serde(default, skip_serializing_if = "PlanPolicy::is_default")]
+    pub plan: PlanPolicy,
+    /// By what the cost of a plan is estimated; None shows no estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostRules>,
+    /// Where the steps of a task come from.
+    #[serde(default, skip_serializing_if = "Source::is_default")]
+    pub checklist: Source,
 }
 
 /// Whether agents and checks run behind walls. Without is for a person to choose, and the choice
@@ -82,6 +92,9 @@ impl Default for Policy {
             budget: Budget::default(),
             answers: BTreeMap::new(),
             sandbox: Sandbox::Required,
+            plan: PlanPolicy::default(),
+            cost: None,
+            checklist: Source::default(),
         }
     }
 }
@@ -109,6 +122,10 @@ pub enum InvalidPolicy {
     AttemptOverMission { attempt: Usd, mission: Usd },
     #[error(transparent)]
     Heartbeat(#[from] InvalidHeartbeat),
+    #[error(transparent)]
+    Plan(#[from] InvalidPlanPolicy),
+    #[error(transparent)]
+    Cost(#[from] InvalidCostProfile),
 }
 
 impl Policy {
@@ -131,6 +148,10 @@ impl Policy {
         }
         if let Some(heartbeat) = &self.heartbeat {
             heartbeat.validate()?;
+        }
+        self.plan.validate()?;
+        if let Some(cost) = &self.cost {
+            cost.profile.validate()?;
         }
         let (attempt, mission) = (self.budget.attempt_usd_max, self.budget.mission_usd_max);
         if attempt > mission {

@@ -1,9 +1,13 @@
 //! Refusals: why a command was not carried out. Nothing has changed when one is returned.
 
+use crate::checklist::{InvalidChecklist, StepRefusal};
 use crate::ids::{Commit, Fence, MissionId, TaskId};
 use crate::limits;
 use crate::mission::MissionStatus;
 use crate::plan::InvalidPlan;
+use crate::plan::estimate::UnknownPrice;
+use crate::plan::gaps::GapsExhausted;
+use crate::plan::operation::OperationRefusal;
 use crate::policy::InvalidPolicy;
 use crate::scaling::ScaleRefusal;
 use crate::settings::InvalidSettings;
@@ -23,6 +27,20 @@ pub enum Refusal {
     InvalidPolicy(#[from] InvalidPolicy),
     #[error(transparent)]
     InvalidSettings(#[from] InvalidSettings),
+    #[error(transparent)]
+    UnknownPrice(#[from] UnknownPrice),
+    #[error(transparent)]
+    GapsExhausted(#[from] GapsExhausted),
+    #[error("{mission} is approved and about to be delivered; nothing can be added to it")]
+    Delivering { mission: MissionId },
+    #[error(transparent)]
+    Operation(#[from] OperationRefusal),
+    #[error("the steps of task {task} cannot be made anew: they are the plan's, or begun")]
+    ChecklistFixed { task: String },
+    #[error(transparent)]
+    InvalidChecklist(#[from] InvalidChecklist),
+    #[error(transparent)]
+    Step(#[from] StepRefusal),
     #[error("{what} is missing")]
     Missing { what: &'static str },
     #[error("{what} is longer than {max} characters")]
@@ -31,6 +49,8 @@ pub enum Refusal {
     MissionEnded { mission: MissionId, status: MissionStatus },
     #[error("{mission} is already paused")]
     AlreadyPaused { mission: MissionId },
+    #[error("{mission} is paused; let it go on first")]
+    MissionPaused { mission: MissionId },
     #[error("{mission} is not paused")]
     NotPaused { mission: MissionId },
     #[error("task {task} is not asking anything")]

@@ -23,6 +23,7 @@ mod chores;
 mod clock;
 mod decide;
 mod people;
+mod planning;
 mod scaling;
 mod schedule;
 mod seats;
@@ -124,7 +125,7 @@ impl State {
 
     #[must_use]
     pub fn task_named(&self, mission: MissionId, name: &str) -> Option<&Task> {
-        self.tasks_of(self.mission(mission)?).find(|task| task.name() == name)
+        self.task(*self.mission(mission)?.names.get(name)?)
     }
 
     #[must_use]

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::checklist::Checklist;
 use crate::failure::{Failure, FailureKind};
 use crate::ids::{Commit, Fence, MissionId, TaskId};
 use crate::money::Usd;
+use crate::plan::operation::Operations;
 use crate::plan::{PlannedTask, Priority};
 use crate::policy::Policy;
-use crate::report::{Question, ResumeData};
+use crate::report::{Question, ResumeData, Verification};
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::{flow::Phase, mission::Mission};
@@ -43,10 +45,25 @@ pub struct Task {
     pub resume: Option<ResumeData>,
     /// The commit on which all checks passed at the last gate.
     pub checked: Option<Commit>,
+    /// How far the prepared operations are done; `unfinished` is the tree that has them.
+    pub operations: Operations,
+    pub checklist: Option<Box<Checklist>>,
+    /// What an agent last said about its work.
+    pub said: Option<Box<Said>>,
+    /// Who has its turn in the batch after this one, and whose turn comes before.
+    pub(crate) next_in_batch: Option<TaskId>,
+    pub(crate) batch_turn: Option<TaskId>,
     pub merged: Option<Commit>,
     pub spent: Usd,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+}
+
+/// The words of an agent: intent, not authority.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    pub message: String,
+    pub verification_result: Option<Verification>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +101,14 @@ pub enum Stage {
     },
     Done,
     DeadLetter,
+}
+
+impl Stage {
+    /// Nothing more happens to the task by itself.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Stage::Done | Stage::DeadLetter | Stage::Blocked { .. })
+    }
 }
 
 impl Task {

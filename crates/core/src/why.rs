@@ -1,6 +1,7 @@
 //! Why a task is not running or not merged: one sentence, computed from state.
 
 use crate::activity::count;
+use crate::ids::TaskId;
 use crate::mission::MissionStage;
 use crate::state::State;
 use crate::task::{Stage, Task};
@@ -26,6 +27,10 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
             return Some(format!("gave up after {times}: {last}"));
         }
         Stage::Waiting if mission.tip.is_none() => "waits for the mission's branch".to_owned(),
+        Stage::Waiting if waits_for_turn(state, task) => {
+            let before = task.batch_turn.and_then(|id| state.task(id)).map_or("?", Task::name);
+            format!("waits for its turn after {before}: they are done in one go")
+        }
         Stage::Waiting => {
             let open = task.dependencies.iter().filter_map(|id| state.task(*id));
             let open = open.filter(|dep| dep.stage != Stage::Done);
@@ -51,4 +56,10 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
         Some(reason) => format!("{} is paused: {reason}", mission.id),
         None => standing,
     })
+}
+
+/// All that it needs is merged; only the batch says that another one is first.
+fn waits_for_turn(state: &State, task: &Task) -> bool {
+    let merged = |id: &TaskId| state.task(*id).is_some_and(|need| need.stage == Stage::Done);
+    task.batch_turn.is_some() && task.dependencies.iter().all(merged)
 }

@@ -4,9 +4,10 @@ use kapelle_core::command::{AttemptOutcome, Spending};
 use kapelle_core::engine::Rules;
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::flow::{Expectation, Phase};
-use kapelle_core::report::Question;
-use kapelle_core::{Command, Commit, Fence, TaskId, Usd};
+use kapelle_core::report::{Question, Report};
+use kapelle_core::{Command, Commit, Effect, Fence, TaskId, Usd};
 
+use crate::agenda::Sender;
 use crate::draw;
 use crate::oracle::ensure;
 use crate::repository::Passed;
@@ -41,6 +42,38 @@ impl<R: Rules + Clone> World<R> {
             self.change(fence, phase, base, frozen)
         };
         Ok(Command::FinishAttempt { fence, outcome, spent })
+    }
+
+    /// What an attempt says while it works, in the order in which it happens to arrive.
+    pub(crate) fn narrate(&mut self, fence: Fence, effect: &Effect) {
+        let Effect::RunAttempt { task, base, .. } = effect else { return };
+        let Some(task) = self.engine.state().task(*task) else { return };
+        let (first, all) = (task.operations.completed_count(), task.plan.file_operation_count);
+        let steps = task.plan.required_actions.len() + 1;
+        let mut tree = base.clone();
+        let mut said = Vec::new();
+        for index in first..all {
+            tree = self.repo.commit(&[&tree], Passed::No);
+            said.push(Command::CompleteOperation { fence, index, change: tree.clone() });
+        }
+        for _ in 0..self.rng.usize(0..4) {
+            let step = format!("step-{}", self.rng.usize(0..=steps));
+            said.push(Command::CompleteStep { fence, step, notes: String::new() });
+        }
+        if self.rng.u8(0..4) == 0 {
+            let breakdown = "1. look\n2. leap".to_owned();
+            said.push(Command::MakeChecklist { fence, breakdown });
+        }
+        if self.rng.u8(0..4) == 0 {
+            let report = Report { message: "all is well".into(), ..Report::default() };
+            said.push(Command::ReportTask { fence, report });
+        }
+        let mut delay_ms = 0;
+        for command in said {
+            delay_ms += self.rng.u64(0..500);
+            let late_ms = if self.rng.u8(0..8) == 0 { self.rng.u64(0..3_000) } else { 0 };
+            self.arrive(Sender::Host, delay_ms + late_ms, command);
+        }
     }
 
     fn spend(&mut self, reserved: Usd) -> Spending {

@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use kapelle_core::agents::{Hardware, HeartbeatPolicy, Profile, TeamRules};
+use kapelle_core::checklist::Source;
 use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
-use kapelle_core::plan::{Plan, PlannedTask, Priority, TaskKind};
+use kapelle_core::plan::batch::BatchPolicy;
+use kapelle_core::plan::estimate::{CapBy, CostRules, Price};
+use kapelle_core::plan::gaps::GapPolicy;
+use kapelle_core::plan::{Plan, PlanPolicy, PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Check, Policy};
 use kapelle_core::scaling::{
     RoleScaling, ScalingMode, ScalingPolicy, ScalingRules, Step, StepPolicy,
@@ -21,9 +25,11 @@ pub(crate) const ANSWERED_BEFOREHAND: &str = "beforehand";
 pub(crate) fn plan(rng: &mut Rng) -> Plan {
     let count = if rng.bool() { rng.usize(1..=4) } else { rng.usize(1..=12) };
     let shape = rng.u8(0..4);
+    // Tasks that are alike and near are batched.
+    let alike = rng.u8(0..3) == 0;
     let task = |index: usize, rng: &mut Rng| PlannedTask {
         id: format!("t{index}"),
-        title: format!("task {index}"),
+        title: if alike { format!("Add label {index}") } else { format!("task {index}") },
         description: String::new(),
         priority: match rng.u8(0..4) {
             0 => Priority::Low,
@@ -32,12 +38,55 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
             _ => Priority::Critical,
         },
         dependencies: needs(shape, index, count, rng).iter().map(|n| format!("t{n}")).collect(),
-        files: Vec::new(),
-        estimated_duration_minutes: rng.bool().then(|| rng.u32(1..60)),
+        files: if alike { vec![format!("src/ui/{}", rng.u8(0..3))] } else { Vec::new() },
+        estimated_duration_minutes: rng.bool().then(|| rng.u32(1..if alike { 12 } else { 60 })),
+        file_operation_count: if rng.bool() { 0 } else { rng.u32(1..=3) },
+        required_actions: (0..rng.u32(0..4)).map(|n| format!("action {n}")).collect(),
         kind: TaskKind::ALL[rng.usize(0..TaskKind::ALL.len())],
         ..PlannedTask::default()
     };
     Plan { goal: None, tasks: (0..count).map(|index| task(index, rng)).collect() }
+}
+
+/// What somebody finds missing beside these tasks.
+pub(crate) fn gaps(rng: &mut Rng, known: Vec<String>) -> Plan {
+    let mut names = known;
+    let first = names.len();
+    let task = |index: usize, names: &[String], rng: &mut Rng| PlannedTask {
+        id: format!("gap{index}"),
+        title: format!("missing {index}"),
+        dependencies: (0..rng.usize(0..3))
+            .map(|_| names[rng.usize(0..names.len())].clone())
+            .collect(),
+        ..PlannedTask::default()
+    };
+    let mut tasks = Vec::new();
+    for index in first..first + rng.usize(1..=3) {
+        tasks.push(task(index, &names, rng));
+        names.push(format!("gap{index}"));
+    }
+    Plan { goal: None, tasks }
+}
+
+/// By what missions are estimated, if at all.
+fn cost(rng: &mut Rng) -> Option<CostRules> {
+    let cap = match rng.u8(0..6) {
+        0 => CapBy::Budget,
+        1 => CapBy::Estimate,
+        _ => return None,
+    };
+    let price = Price { input: Usd::cents(rng.u64(1..300)), output: Usd::cents(rng.u64(1..900)) };
+    let prices = ["claude-haiku", "claude-sonnet-4.5"].map(|model| (model.to_owned(), price));
+    Some(CostRules { prices: prices.into(), cap, ..CostRules::default() })
+}
+
+fn plan_policy(rng: &mut Rng) -> PlanPolicy {
+    PlanPolicy {
+        task_files_advised_max: rng.u32(0..3),
+        gaps: GapPolicy { max_gap_retries: rng.u32(0..3) },
+        batch: BatchPolicy { tasks_max: rng.u32(1..=4), ..BatchPolicy::default() },
+        ..PlanPolicy::default()
+    }
 }
 
 /// A chain, a fan, a diamond, or anything.
@@ -87,6 +136,13 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
         },
         budget: Budget { mission_usd_max: cap, attempt_usd_max: attempt },
         answers,
+        plan: plan_policy(rng),
+        cost: cost(rng),
+        checklist: match rng.u8(0..3) {
+            0 => Source::Log,
+            1 => Source::Llm,
+            _ => Source::Hybrid,
+        },
         ..Policy::default()
     }
 }

@@ -58,6 +58,8 @@ pub(crate) struct Faults {
     pub person_resize: u32,
     /// A person adds or sends away one agent.
     pub person_scale: u32,
+    /// Somebody finds that something is missing.
+    pub person_gaps: u32,
     /// A person changes the rules of the project.
     pub person_rules: u32,
     /// Providers are near their rate limits.
@@ -121,6 +123,7 @@ impl Faults {
             (&mut self.person_absent, 600),
             (&mut self.person_resize, 150),
             (&mut self.person_scale, 300),
+            (&mut self.person_gaps, 200),
             (&mut self.person_rules, 100),
             (&mut self.rate_pressure, 300),
             (&mut self.person_repeat, 300),

@@ -29,6 +29,7 @@ impl<R: Rules + Clone> World<R> {
             if !std::mem::replace(&mut self.beating, true) {
                 self.agenda.add(self.now.plus_ms(HEARTBEAT_MS), Thing::Beat);
             }
+            self.narrate(fence, effect);
             if self.strikes(|f| f.agent_hang) {
                 return;
             }

@@ -11,6 +11,7 @@ use kapelle_core::state::Live;
 use kapelle_core::{Command, Event, Fence, Refusal, State, TaskId, Timestamp};
 
 mod agents;
+mod plans;
 
 type Decision = Result<Vec<Event>, Refusal>;
 
@@ -61,6 +62,17 @@ pub enum Mutant {
     DeafToLimits,
     /// Agents are added although it must not be.
     Reckless,
+
+    /// What is missing is planned for ever.
+    EndlessGaps,
+    /// An operation is done before those it builds on.
+    SkipsOperations,
+    /// The tree with a finished operation is not the one that is kept.
+    LosesWork,
+    /// A step can be done again.
+    CountsTwice,
+    /// Nobody sees that tasks are alike.
+    NoBatches,
 }
 
 impl Mutant {
@@ -87,6 +99,11 @@ impl Mutant {
         Mutant::WrongLeaver,
         Mutant::DeafToLimits,
         Mutant::Reckless,
+        Mutant::EndlessGaps,
+        Mutant::SkipsOperations,
+        Mutant::LosesWork,
+        Mutant::CountsTwice,
+        Mutant::NoBatches,
     ];
 }
 
@@ -267,7 +284,8 @@ impl Rules for Planted {
         self.remember(state);
         let misread = self.misread(state, command);
         let decision = state.decide(&misread, now);
-        let events = agents::falsify(self.mutant, decision, command)?;
+        let decision = agents::falsify(self.mutant, decision, command);
+        let events = plans::falsify(self.mutant, decision, command, state)?;
         Ok(self.falsify(events, command, now))
     }
 }

@@ -4,6 +4,8 @@
 //! a disagreement. A verdict that is broken is one sentence for a person.
 
 use kapelle_core::engine::Accepted;
+use kapelle_core::plan::estimate::CapBy;
+use kapelle_core::policy::Policy;
 use kapelle_core::status::Status;
 use kapelle_core::task::Stage;
 use kapelle_core::{Command, Commit, Event, Fence, MissionId, Record, Refusal, State, Timestamp};
@@ -14,6 +16,7 @@ mod agents;
 mod facts;
 mod leases;
 mod money;
+mod plans;
 mod work;
 
 #[cfg(test)]
@@ -23,6 +26,7 @@ use agents::Agents;
 pub(crate) use facts::Facts;
 use leases::Leases;
 use money::Purse;
+use plans::Plans;
 use work::Work;
 
 /// The broken invariant, if one is.
@@ -43,6 +47,7 @@ pub(crate) struct Oracle {
     pub facts: Facts,
     agents: Agents,
     leases: Leases,
+    plans: Plans,
     purse: Purse,
     work: Work,
     events: u64,
@@ -84,6 +89,7 @@ impl Oracle {
             self.facts.observe(&record.event);
             self.purse.observe(&record.event, &self.facts)?;
             self.agents.observe(record, &self.leases)?;
+            self.plans.observe(&record.event, &self.facts, &self.leases)?;
             self.leases.observe(record, &self.facts)?;
             self.work.observe(&record.event, &self.facts, repo)?;
             self.fold(record)?;
@@ -96,6 +102,7 @@ impl Oracle {
             ensure(failed.is_none(), || format!("an outage counts as a failure: {failed:?}"))?;
         }
         self.agents.close(&self.shadow, inputs, now);
+        self.plans.close()?;
         self.leases.close(now)?;
         self.leases.hear(inputs, now);
         self.purse.close(&self.facts)?;
@@ -189,9 +196,18 @@ impl Oracle {
                     &|event| matches!(event, Event::PlanAccepted { tasks, .. } if *tasks == plan.tasks),
                 );
                 let ruled = recorded(
-                    &|event| matches!(event, Event::MissionOpened { policy: p, .. } if p == policy),
+                    &|event| matches!(event, Event::MissionOpened { policy: p, .. } if is_ruled(p, policy)),
                 );
                 ensure(planned && ruled, || "a mission is not the one that was asked for".into())
+            }
+            Command::CompleteOperation { fence, index, change } => {
+                let other = records.iter().find(|record| match &record.event {
+                    Event::OperationCompleted { fence: f, index: i, change: c, .. } => {
+                        f == fence && i == index && c != change
+                    }
+                    _ => false,
+                });
+                ensure(other.is_none(), || format!("operation {index} is kept as {other:?}"))
             }
             Command::HostStarted => {
                 let survivor = before.attempts.iter().find(|fence| self.leases.is_live(**fence));
@@ -233,4 +249,12 @@ impl Oracle {
     pub(crate) fn events(&self) -> u64 {
         self.events
     }
+}
+
+/// Whether a mission has the rules that were asked for. An estimate may lower its cap.
+fn is_ruled(given: &Policy, asked: &Policy) -> bool {
+    let capped = asked.cost.as_ref().is_some_and(|cost| cost.cap == CapBy::Estimate);
+    let lower = given.budget.mission_usd_max <= asked.budget.mission_usd_max;
+    let same = Policy { budget: asked.budget, ..given.clone() } == *asked;
+    same && (given.budget == asked.budget || (capped && lower))
 }

@@ -43,6 +43,7 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.person_absent) {
             return;
         }
+        let gaps = self.strikes(|f| f.person_gaps);
         let (pause, cancel, wrong) = (
             self.strikes(|f| f.person_pause),
             self.strikes(|f| f.person_cancel),
@@ -54,7 +55,11 @@ impl<R: Rules + Clone> World<R> {
         }
         let mission = missions[self.rng.usize(0..missions.len())];
         let (id, by) = (mission.id, Actor("ada".into()));
-        let command = if cancel {
+        let command = if gaps {
+            let names = self.engine.state().tasks_of(mission).map(|task| task.name().to_owned());
+            let plan = draw::gaps(&mut self.rng, names.collect());
+            Some(Command::ProposeGaps { mission: id, plan, by })
+        } else if cancel {
             Some(Command::CancelMission { mission: id, reason: "changed my mind".into(), by })
         } else if pause {
             Some(Command::PauseMission { mission: id, reason: "lunch".into(), by })

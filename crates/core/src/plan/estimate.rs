@@ -4,12 +4,15 @@
 //! come as a compound Poisson process, so the variance is the sum of squared costs. (The sources
 //! took the root of dollars, which has no meaning; E-03.) All in whole micro-dollars.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::batch::Batches;
 use super::{Plan, PlannedTask};
 use crate::ids::Role;
 use crate::money::Usd;
+use crate::policy::Budget;
 
 /// Per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +64,47 @@ pub struct CostProfile {
     pub sizes: Sizes,
 }
 
+/// By what a mission's cost is estimated.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CostRules {
+    pub profile: CostProfile,
+    /// By model.
+    pub prices: BTreeMap<String, Price>,
+    pub cap: CapBy,
+}
+
+/// What bounds the cost of a mission.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CapBy {
+    #[default]
+    Budget,
+    /// Twice the P95, within the budget.
+    Estimate,
+}
+
+impl CostRules {
+    pub fn estimate(&self, plan: &Plan, batches: &Batches) -> Result<Estimate, UnknownPrice> {
+        estimate(plan, batches, &self.profile, |role, _| {
+            let price = *self.prices.get(&role.model)?;
+            Some(Quote { model: role.model.clone(), price })
+        })
+    }
+
+    /// The budget of a mission with this estimate. One attempt fits in any case: a cap that lets
+    /// nothing start would only be a riddle.
+    #[must_use]
+    pub fn capped(&self, budget: Budget, estimate: &Estimate) -> Budget {
+        let twice = estimate.p95 + estimate.p95;
+        let mission_usd_max = match self.cap {
+            CapBy::Budget => budget.mission_usd_max,
+            CapBy::Estimate => budget.mission_usd_max.min(twice.max(budget.attempt_usd_max)),
+        };
+        Budget { mission_usd_max, ..budget }
+    }
+}
+
 /// How much the cost of one invocation varies around its mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -94,7 +138,7 @@ impl Default for CostProfile {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 pub enum InvalidCostProfile {
     #[error("the burst covers {0} thousandths of the time, more than all of it")]
     BurstOverAll(u64),

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Plan, PlanPolicy, PlannedTask};
 use crate::limits;
@@ -60,7 +60,7 @@ pub enum Flaw {
 pub struct InvalidPlan(pub Vec<Flaw>);
 
 /// Advice that does not make the plan wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "warning", rename_all = "snake_case")]
 pub enum Warning {
     /// So many files do not fit the context of one agent (PLN-09).

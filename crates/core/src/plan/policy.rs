@@ -42,6 +42,11 @@ pub enum InvalidPlanPolicy {
 }
 
 impl PlanPolicy {
+    /// What is not said is not written, so that journals read back as they were.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == PlanPolicy::default()
+    }
+
     pub fn validate(&self) -> Result<(), InvalidPlanPolicy> {
         let (advised, max) = (self.task_files_advised_max, self.task_files_max);
         if max == 0 || max as usize > limits::TASK_FILES_MAX {

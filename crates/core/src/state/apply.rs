@@ -12,6 +12,7 @@ mod agents;
 mod chores;
 mod index;
 mod missions;
+mod planning;
 mod work;
 
 impl State {
@@ -19,9 +20,19 @@ impl State {
         self.at = at;
         match event {
             Event::MissionOpened { .. } => self.open_mission(event),
-            Event::PlanAccepted { mission, first_task, tasks } => {
+            Event::PlanAccepted { mission, first_task, tasks, gap } => {
                 self.accept_plan(*mission, *first_task, tasks);
+                if gap.is_some() {
+                    self.add_gap(*mission, *first_task, tasks.len() as u32);
+                }
             }
+            Event::PlanWarned { .. }
+            | Event::PlanBatched { .. }
+            | Event::MissionEstimated { .. }
+            | Event::OperationCompleted { .. }
+            | Event::ChecklistMade { .. }
+            | Event::StepCompleted { .. }
+            | Event::TaskReported { .. } => self.apply_to_plans(event),
             Event::MissionPaused { mission, reason, .. } => {
                 self.with_mission(*mission, |m| m.paused = Some(reason.clone()));
             }
@@ -29,6 +40,7 @@ impl State {
                 self.with_mission(*mission, |m| {
                     m.paused = None;
                     m.chore_failures = 0;
+                    m.gaps.forgiven();
                 });
             }
             Event::MissionCancelled { mission, reason, at, .. } => {

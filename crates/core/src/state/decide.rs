@@ -18,6 +18,13 @@ impl State {
             Command::OpenMission { request, goal, target, base, plan, policy, by } => {
                 self.open(request, goal, (target, base), (plan, policy), by, now)
             }
+            Command::ProposeGaps { mission, plan, by } => self.propose_gaps(*mission, plan, by),
+            Command::CompleteOperation { fence, index, change } => {
+                self.complete_operation(*fence, *index, change)
+            }
+            Command::MakeChecklist { fence, breakdown } => self.make_checklist(*fence, breakdown),
+            Command::CompleteStep { fence, step, notes } => self.complete_step(*fence, step, notes),
+            Command::ReportTask { fence, report } => self.report_task(*fence, report),
             Command::PauseMission { mission, reason, by } => self.pause(*mission, reason, by),
             Command::ResumeMission { mission, by } => self.resume(*mission, by),
             Command::CancelMission { mission, reason, by } => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::decide::Decision;
+use super::planning::{around_plan, estimated};
 use super::{Live, State};
 use crate::event::{Event, Interruption, PauseReason};
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
@@ -31,11 +32,12 @@ impl State {
         said("the goal", goal, limits::GOAL_CHARS_MAX)?;
         said("the target branch", target, limits::PATH_CHARS_MAX)?;
         signed(by)?;
-        plan.validate()?;
         policy.validate()?;
+        plan.validate_under(&policy.plan)?;
         let mission = MissionId(self.missions.len() as u32 + 1);
         let branch = mission.branch();
-        Ok(vec![
+        let (policy, estimate) = estimated(plan, policy)?;
+        let mut events = vec![
             Event::MissionOpened {
                 mission,
                 request: request.clone(),
@@ -51,8 +53,13 @@ impl State {
                 mission,
                 first_task: TaskId(self.tasks.len() as u32 + 1),
                 tasks: plan.tasks.clone(),
+                gap: None,
             },
-        ])
+        ];
+        events.extend(around_plan(mission, plan, &policy));
+        let estimate = estimate.map(Box::new);
+        events.extend(estimate.map(|estimate| Event::MissionEstimated { mission, estimate }));
+        Ok(events)
     }
 
     pub(super) fn pause(&self, id: MissionId, reason: &str, by: &Actor) -> Decision {

@@ -14,6 +14,7 @@ mod journals;
 mod makespan;
 mod merge_model;
 mod merge_queue;
+mod plan_rules;
 mod plans;
 mod queue;
 mod rollback;

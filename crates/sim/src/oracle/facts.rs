@@ -10,6 +10,7 @@ use kapelle_core::{Commit, Event, MissionId, TaskId};
 pub(crate) struct Facts {
     missions: BTreeMap<MissionId, MissionFacts>,
     tasks: BTreeMap<TaskId, TaskFacts>,
+    names: BTreeMap<(MissionId, String), TaskId>,
 }
 
 #[derive(Debug)]
@@ -44,13 +45,11 @@ impl Facts {
                 };
                 self.missions.insert(*mission, facts);
             }
-            Event::PlanAccepted { mission, first_task, tasks } => {
-                let numbered = || tasks.iter().zip(first_task.0..);
-                let ids: BTreeMap<&str, TaskId> =
-                    numbered().map(|(task, n)| (task.id.as_str(), TaskId(n))).collect();
-                for (task, number) in numbered() {
+            Event::PlanAccepted { mission, first_task, tasks, .. } => {
+                for (task, number) in tasks.iter().zip(first_task.0..) {
+                    self.names.insert((*mission, task.id.clone()), TaskId(number));
                     let needs = task.dependencies.iter();
-                    let needs = needs.filter_map(|name| ids.get(name.as_str()).copied()).collect();
+                    let needs = needs.filter_map(|name| self.named(*mission, name)).collect();
                     let facts =
                         TaskFacts { mission: *mission, kind: task.kind, needs, merged: None };
                     self.tasks.insert(TaskId(number), facts);
@@ -84,6 +83,10 @@ impl Facts {
 
     pub(crate) fn mission(&self, id: MissionId) -> Result<&MissionFacts, String> {
         self.missions.get(&id).ok_or_else(|| format!("an event speaks of {id}, never opened"))
+    }
+
+    pub(crate) fn named(&self, mission: MissionId, name: &str) -> Option<TaskId> {
+        self.names.get(&(mission, name.to_owned())).copied()
     }
 
     pub(crate) fn task(&self, id: TaskId) -> Result<&TaskFacts, String> {

@@ -56,6 +56,10 @@ impl Leases {
         self.attempts.len()
     }
 
+    pub(super) fn task(&self, fence: Fence) -> Option<TaskId> {
+        self.attempts.get(&fence).map(|held| held.task)
+    }
+
     pub(super) fn agent(&self, fence: Fence) -> Option<AgentId> {
         self.attempts.get(&fence).map(|held| held.agent)
     }

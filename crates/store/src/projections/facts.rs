@@ -71,6 +71,13 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         | Event::SettingsChanged { .. }
         | Event::MissionOpened { .. }
         | Event::PlanAccepted { .. }
+        | Event::PlanWarned { .. }
+        | Event::PlanBatched { .. }
+        | Event::MissionEstimated { .. }
+        | Event::OperationCompleted { .. }
+        | Event::ChecklistMade { .. }
+        | Event::StepCompleted { .. }
+        | Event::TaskReported { .. }
         | Event::MissionPaused { .. }
         | Event::MissionResumed { .. }
         | Event::ChangeRejected { .. }

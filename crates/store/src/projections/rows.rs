@@ -99,7 +99,8 @@ pub(super) fn write_dependencies(
     state: &State,
     mission: MissionId,
 ) -> Result<(), Error> {
-    let mut statement = conn.prepare_cached("INSERT INTO task_dependencies VALUES (?1, ?2)")?;
+    let mut statement = conn
+        .prepare_cached("INSERT INTO task_dependencies VALUES (?1, ?2) ON CONFLICT DO NOTHING")?;
     for task in state.mission(mission).into_iter().flat_map(|mission| state.tasks_of(mission)) {
         for needed in &task.dependencies {
             statement.execute(params![task.id.0, needed.0])?;

@@ -14,6 +14,8 @@ impl Touched {
             // that is there frees its tasks.
             Event::MissionOpened { mission, .. }
             | Event::PlanAccepted { mission, .. }
+            | Event::PlanBatched { mission, .. }
+            | Event::MissionEstimated { mission, .. }
             | Event::MissionPaused { mission, .. }
             | Event::MissionResumed { mission, .. }
             | Event::MissionCancelled { mission, .. }
@@ -28,6 +30,7 @@ impl Touched {
             Event::ScaleRefused { .. }
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. }
+            | Event::PlanWarned { .. }
             | Event::SettingsChanged { .. } => {}
             Event::LeaseGranted { task, .. }
             | Event::CostCharged { task, .. }
@@ -38,7 +41,11 @@ impl Touched {
                 self.task(state, *task);
                 self.team = Team::Changed;
             }
-            Event::CheckpointAnswered { task, .. }
+            Event::OperationCompleted { task, .. }
+            | Event::ChecklistMade { task, .. }
+            | Event::StepCompleted { task, .. }
+            | Event::TaskReported { task, .. }
+            | Event::CheckpointAnswered { task, .. }
             | Event::ChangeRejected { task, .. }
             | Event::RetryScheduled { task, .. }
             | Event::BackoffEnded { task }

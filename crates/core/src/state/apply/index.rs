@@ -76,6 +76,9 @@ impl State {
         if merge_ends {
             self.next_merge(id);
         }
+        if self.task(id).is_some_and(|task| task.stage.is_final()) {
+            self.pass_turn(id);
+        }
     }
 
     pub(in crate::state) fn begin_live(

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use crate::checklist::Checklist;
 use crate::event::{Chore, Event};
 use crate::ids::{MissionId, TaskId};
 use crate::mission::{Counts, Mission, MissionStage};
 use crate::money::Usd;
 use crate::plan::PlannedTask;
+use crate::plan::gaps::Gaps;
+use crate::plan::operation::Operations;
 use crate::state::{State, Timer};
 use crate::task::{Stage, Task, score};
 use crate::time::Timestamp;
@@ -32,6 +35,9 @@ impl State {
             ended_at: None,
             tip: None,
             tasks: Vec::new(),
+            names: BTreeMap::new(),
+            gaps: Gaps::new(policy.plan.gaps),
+            estimate: None,
             stage: MissionStage::Open,
             paused: None,
             refused: None,
@@ -54,21 +60,23 @@ impl State {
         first: TaskId,
         plans: &[PlannedTask],
     ) {
-        let numbered = plans.iter().zip(first.0..);
-        let ids: BTreeMap<&str, TaskId> =
-            numbered.map(|(plan, number)| (plan.id.as_str(), TaskId(number))).collect();
+        let names = plans.iter().zip(first.0..).map(|(plan, n)| (plan.id.clone(), TaskId(n)));
+        self.with_mission(mission, |m| m.names.extend(names));
         let mut dependents: BTreeMap<TaskId, Vec<TaskId>> = BTreeMap::new();
         for (plan, number) in plans.iter().zip(first.0..) {
-            let needs = plan.dependencies.iter().collect::<BTreeSet<_>>();
-            let dependencies: Vec<TaskId> =
-                needs.into_iter().filter_map(|dep| ids.get(dep.as_str()).copied()).collect();
+            let dependencies = self.needs_of(mission, plan);
             for dep in &dependencies {
                 dependents.entry(*dep).or_default().push(TaskId(number));
             }
-            self.tasks.push(new_task(TaskId(number), mission, plan.clone(), dependencies));
+            let merged = |id: &TaskId| self.task(*id).is_some_and(|t| t.stage == Stage::Done);
+            let done = dependencies.iter().filter(|id| merged(id)).count() as u32;
+            let mut task = new_task(TaskId(number), mission, plan.clone(), dependencies);
+            // A later plan may need what is merged already.
+            task.waits_for -= done;
+            self.tasks.push(task);
         }
         for (id, list) in dependents {
-            self.with_task(id, |task| task.dependents = list);
+            self.with_task(id, |task| task.dependents.extend(list));
         }
         let end = first.0 + plans.len() as u32;
         for number in first.0..end {
@@ -77,6 +85,12 @@ impl State {
             });
         }
         self.with_mission(mission, |m| m.tasks.extend((first.0..end).map(TaskId)));
+    }
+
+    fn needs_of(&self, mission: MissionId, plan: &PlannedTask) -> Vec<TaskId> {
+        let needs = plan.dependencies.iter().collect::<BTreeSet<_>>();
+        let names = self.mission(mission).map(|m| &m.names);
+        needs.into_iter().filter_map(|dep| names?.get(dep).copied()).collect()
     }
 
     pub(in crate::state) fn end_mission(
@@ -111,6 +125,8 @@ impl State {
 }
 
 fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId>) -> Task {
+    let checklist = Checklist::new(plan.required_actions.clone()).ok().map(Box::new);
+    let operations = plan.file_operation_count;
     Task {
         id,
         mission,
@@ -132,6 +148,11 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         phase_base: None,
         resume: None,
         checked: None,
+        operations: Operations::new(operations),
+        checklist,
+        said: None,
+        next_in_batch: None,
+        batch_turn: None,
         merged: None,
         spent: Usd::ZERO,
         started_at: None,

@@ -1,5 +1,6 @@
 //! Agents at work: leases, costs, outcomes, questions, retries.
 
+use crate::checklist::Checklist;
 use crate::effect::Effect;
 use crate::event::{Chore, Event, Restart};
 use crate::failure::Failure;
@@ -31,10 +32,12 @@ impl State {
             }
             Event::AttemptFailed { task, fence, failure } => {
                 self.end_live(*fence);
+                self.with_checklist(*task, Checklist::failed);
                 self.fail(*task, failure);
             }
             Event::AttemptInterrupted { task, fence, .. } => {
                 self.end_live(*fence);
+                self.with_checklist(*task, Checklist::interrupted);
                 self.move_to(*task, Stage::Ready);
             }
             Event::CheckpointRaised { task, fence, question, change } => {
@@ -55,7 +58,10 @@ impl State {
                 });
                 self.move_to(*task, Stage::Ready);
             }
-            Event::ChangeRejected { task, failure } => self.fail(*task, failure),
+            Event::ChangeRejected { task, failure } => {
+                self.discard(*task);
+                self.fail(*task, failure);
+            }
             Event::RetryScheduled { task, at, from } => {
                 self.with_task(*task, |t| {
                     t.retrying = true;
@@ -63,9 +69,11 @@ impl State {
                     if *from == Restart::Flow {
                         t.phase = 0;
                         t.accepted = None;
-                        t.unfinished = None;
                     }
                 });
+                if *from == Restart::Flow {
+                    self.discard(*task);
+                }
                 self.move_to(*task, Stage::Backoff { until: *at });
             }
             Event::BackoffEnded { task } => self.move_to(*task, Stage::Ready),
@@ -73,6 +81,23 @@ impl State {
             Event::TaskBlocked { task, on } => self.move_to(*task, Stage::Blocked { on: *on }),
             _ => {}
         }
+    }
+
+    fn with_checklist(&mut self, id: TaskId, change: impl FnOnce(&mut Checklist)) {
+        self.with_task(id, |task| {
+            if let Some(list) = &mut task.checklist {
+                change(list);
+            }
+        });
+    }
+
+    /// The change is thrown away, and all that was done in it.
+    fn discard(&mut self, id: TaskId) {
+        self.with_task(id, |task| {
+            task.unfinished = None;
+            task.operations.discarded();
+        });
+        self.with_checklist(id, Checklist::discarded);
     }
 
     pub(in crate::state) fn grant(&mut self, event: &Event) {
@@ -102,6 +127,7 @@ impl State {
             t.started_at.get_or_insert(*granted_at);
             t.phase_base = Some(since.clone());
         });
+        self.with_checklist(*task, |list| list.begun(*granted_at));
         self.with_mission(mission, |m| m.reserved += *reserved);
         self.take_seat(*agent, *task, *fence);
         self.timers.insert((*expires_at, Timer::Lease(*fence)));

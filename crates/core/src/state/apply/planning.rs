@@ -1,0 +1,109 @@
+//! Plans while they are carried out: batches, gaps, operations, steps and reports.
+
+use crate::checklist::Checklist;
+use crate::event::Event;
+use crate::ids::{MissionId, TaskId};
+use crate::mission::MissionStage;
+use crate::plan::batch::Batch;
+use crate::state::State;
+use crate::task::{Said, Stage};
+
+impl State {
+    /// The arms of `apply` about plans under way; it names each of them, so none is forgotten.
+    pub(in crate::state) fn apply_to_plans(&mut self, event: &Event) {
+        let at = self.at;
+        match event {
+            Event::PlanBatched { mission, batches } => self.batch(*mission, batches),
+            Event::MissionEstimated { mission, estimate } => {
+                self.with_mission(*mission, |m| m.estimate = Some(estimate.clone()));
+            }
+            Event::OperationCompleted { task, index, change, .. } => {
+                self.with_task(*task, |t| {
+                    t.operations.completed(*index);
+                    t.unfinished = Some(change.clone());
+                });
+            }
+            Event::ChecklistMade { task, steps, .. } => {
+                self.with_task(*task, |t| {
+                    t.checklist = Checklist::new(steps.clone()).ok().map(Box::new);
+                    if let (Some(list), Stage::Working { .. }) = (&mut t.checklist, &t.stage) {
+                        list.begun(at);
+                    }
+                });
+            }
+            Event::StepCompleted { task, step, by, .. } => {
+                self.with_task(*task, |t| {
+                    if let Some(list) = &mut t.checklist {
+                        list.completed(*step, by.clone(), at);
+                    }
+                });
+            }
+            Event::TaskReported { task, message, verification_result, .. } => {
+                let said = Said {
+                    message: message.clone(),
+                    verification_result: verification_result.clone(),
+                };
+                self.with_task(*task, |t| t.said = Some(Box::new(said)));
+            }
+            // Advice is for people.
+            _ => {}
+        }
+    }
+
+    /// A plan for what was missing: there is work again.
+    pub(in crate::state) fn add_gap(&mut self, mission: MissionId, first: TaskId, count: u32) {
+        self.with_mission(mission, |m| {
+            m.gaps.planned();
+            m.stage = MissionStage::Open;
+        });
+        if self.mission(mission).is_some_and(|m| m.tip.is_some()) {
+            for number in first.0..first.0 + count {
+                self.release_if_free(TaskId(number));
+            }
+        }
+    }
+
+    /// Tasks of a batch are done one after the other: each waits for the one before it to end,
+    /// well or not.
+    fn batch(&mut self, mission: MissionId, batches: &[Batch]) {
+        let Some(owner) = self.mission(mission) else { return };
+        let ids = |batch: &Batch| -> Vec<TaskId> {
+            batch.tasks.iter().filter_map(|name| owner.names.get(name).copied()).collect()
+        };
+        for batch in batches.iter().map(ids).collect::<Vec<_>>() {
+            for pair in batch.windows(2) {
+                if self.task(pair[1]).is_some_and(|t| t.stage == Stage::Ready) {
+                    self.move_to(pair[1], Stage::Waiting);
+                }
+                let waits = self.task(pair[1]).is_some_and(|t| t.stage == Stage::Waiting);
+                let comes = self.task(pair[0]).is_some_and(|t| !t.stage.is_final());
+                if waits && comes {
+                    self.with_task(pair[0], |t| t.next_in_batch = Some(pair[1]));
+                    self.with_task(pair[1], |t| {
+                        t.waits_for += 1;
+                        t.batch_turn = Some(pair[0]);
+                    });
+                }
+            }
+        }
+    }
+
+    /// The task has come to its end: whoever comes next in its batch has its turn.
+    pub(in crate::state) fn pass_turn(&mut self, id: TaskId) {
+        let mut next = None;
+        self.with_task(id, |task| next = task.next_in_batch.take());
+        let Some(next) = next else { return };
+        self.with_task(next, |task| {
+            task.batch_turn = None;
+            task.waits_for = task.waits_for.saturating_sub(1);
+        });
+        self.release_if_free(next);
+    }
+
+    fn release_if_free(&mut self, id: TaskId) {
+        let free = self.task(id).is_some_and(|t| t.waits_for == 0 && t.stage == Stage::Waiting);
+        if free {
+            self.move_to(id, Stage::Ready);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Plans while they are carried out: what they will cost, what was missing from them, and how far
+//! an attempt has come.
+
+use std::collections::BTreeMap;
+
+use super::State;
+use super::decide::Decision;
+use super::people::signed;
+use crate::checklist::{Checklist, Source, StepRefusal};
+use crate::event::{Event, PauseReason};
+use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
+use crate::limits;
+use crate::mission::{Mission, MissionStage};
+use crate::plan::batch::Batches;
+use crate::plan::estimate::{Estimate, UnknownPrice};
+use crate::plan::operation::OperationRefusal;
+use crate::plan::{Flaw, InvalidPlan, Plan};
+use crate::policy::Policy;
+use crate::refusal::Refusal;
+use crate::report::Report;
+use crate::task::Stage;
+
+/// The rules of a mission with this plan, and what it will cost if they say how to know.
+pub(super) fn estimated(
+    plan: &Plan,
+    policy: &Policy,
+) -> Result<(Policy, Option<Estimate>), UnknownPrice> {
+    let mut policy = policy.clone();
+    let Some(rules) = &policy.cost else { return Ok((policy, None)) };
+    let batches = Batches::of(plan, &policy.plan.batch);
+    let estimate = rules.estimate(plan, &batches)?;
+    policy.budget = rules.capped(policy.budget, &estimate);
+    Ok((policy, Some(estimate)))
+}
+
+/// What follows from a plan that is new to a mission, after the event that accepts it.
+pub(super) fn around_plan(mission: MissionId, plan: &Plan, policy: &Policy) -> Vec<Event> {
+    let mut events = Vec::new();
+    let warnings = plan.warnings_under(&policy.plan);
+    if !warnings.is_empty() {
+        events.push(Event::PlanWarned { mission, warnings });
+    }
+    let batches = Batches::of(plan, &policy.plan.batch);
+    if !batches.list().is_empty() {
+        events.push(Event::PlanBatched { mission, batches: batches.list().to_vec() });
+    }
+    events
+}
+
+impl State {
+    /// What is missing from a mission is planned; past the limit a person has to look (RET-07).
+    pub(super) fn propose_gaps(&self, id: MissionId, plan: &Plan, by: &Actor) -> Decision {
+        let mission = self.open_mission_or_refuse(id)?;
+        signed(by)?;
+        if let MissionStage::Approved { .. } = mission.stage {
+            return Err(Refusal::Delivering { mission: id });
+        }
+        plan.validate_addition(&mission.policy.plan, |name| mission.names.contains_key(name))?;
+        let (count, max) = (mission.tasks.len() + plan.tasks.len(), limits::PLAN_TASKS_MAX);
+        if count > max {
+            return Err(InvalidPlan(vec![Flaw::TooManyTasks { count, max }]).into());
+        }
+        match mission.gaps.admit() {
+            Ok(_) if mission.paused.is_some() => Err(Refusal::MissionPaused { mission: id }),
+            Ok(number) => Ok(self.fill_gaps(mission, plan, number)),
+            Err(exhausted) if mission.paused.is_some() => Err(exhausted.into()),
+            Err(exhausted) => {
+                let reason = PauseReason::Gaps(exhausted);
+                Ok(self.pause_for(mission, reason, Actor::kapelle(), None))
+            }
+        }
+    }
+
+    fn fill_gaps(&self, mission: &Mission, plan: &Plan, number: u32) -> Vec<Event> {
+        let first_task = TaskId(self.tasks.len() as u32 + 1);
+        let mut events = vec![Event::PlanAccepted {
+            mission: mission.id,
+            first_task,
+            tasks: plan.tasks.clone(),
+            gap: Some(number),
+        }];
+        events.extend(self.blocked_from_the_start(mission, plan, first_task));
+        events.extend(around_plan(mission.id, plan, &mission.policy));
+        events
+    }
+
+    /// New tasks that need something which will never come.
+    fn blocked_from_the_start(
+        &self,
+        mission: &Mission,
+        plan: &Plan,
+        first_task: TaskId,
+    ) -> Vec<Event> {
+        let mut lost: BTreeMap<&str, TaskId> = BTreeMap::new();
+        for task in &plan.tasks {
+            let of_old = |name: &String| {
+                let need = self.task(*mission.names.get(name)?)?;
+                match need.stage {
+                    Stage::DeadLetter => Some(need.id),
+                    Stage::Blocked { on } => Some(on),
+                    _ => None,
+                }
+            };
+            let of_new = |name: &String| lost.get(name.as_str()).copied();
+            let on =
+                task.dependencies.iter().find_map(|name| of_old(name).or_else(|| of_new(name)));
+            if let Some(on) = on {
+                lost.insert(task.id.as_str(), on);
+            }
+        }
+        let numbered = plan.tasks.iter().zip(first_task.0..);
+        let blocked = numbered.filter_map(|(task, number)| {
+            let on = *lost.get(task.id.as_str())?;
+            Some(Event::TaskBlocked { task: TaskId(number), on })
+        });
+        blocked.collect()
+    }
+
+    /// A prepared operation is done, and the tree with it is kept as `change` (TSK-09).
+    pub(super) fn complete_operation(&self, fence: Fence, index: u32, change: &Commit) -> Decision {
+        let lease = self.lease_or_refuse(fence)?;
+        let (task, _) = self.task_or_refuse(lease.task)?;
+        match task.operations.complete(index) {
+            Ok(()) => {
+                let change = change.clone();
+                Ok(vec![Event::OperationCompleted { task: task.id, fence, index, change }])
+            }
+            // A repeated message: what it says is so.
+            Err(OperationRefusal::AlreadyDone { .. }) => Ok(Vec::new()),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// An agent broke its task into steps (PLN-15).
+    pub(super) fn make_checklist(&self, fence: Fence, breakdown: &str) -> Decision {
+        let lease = self.lease_or_refuse(fence)?;
+        let (task, mission) = self.task_or_refuse(lease.task)?;
+        let source = mission.policy.checklist;
+        let begun = task.checklist.as_ref().is_some_and(|list| list.progress().done > 0);
+        if begun || source == Source::Log {
+            return Err(Refusal::ChecklistFixed { task: task.name().to_owned() });
+        }
+        let text = limits::head(breakdown, limits::TEXT_CHARS_MAX);
+        let list = Checklist::generate(source, &task.plan.required_actions, text)?;
+        let steps = list.steps().iter().map(|step| step.text.clone()).collect();
+        Ok(vec![Event::ChecklistMade { task: task.id, fence, steps }])
+    }
+
+    /// A step of the checklist is done (PLN-16).
+    pub(super) fn complete_step(&self, fence: Fence, step: &str, notes: &str) -> Decision {
+        let lease = self.lease_or_refuse(fence)?;
+        let (task, _) = self.task_or_refuse(lease.task)?;
+        let list = task.checklist.as_deref().ok_or(StepRefusal::NoChecklist)?;
+        let done = list.complete(step)?;
+        Ok(vec![Event::StepCompleted {
+            task: task.id,
+            fence,
+            step: done.step,
+            progress: done.progress.to_string(),
+            by: Actor(lease.agent.to_string()),
+            notes: limits::head(notes, limits::REASON_CHARS_MAX).to_owned(),
+        }])
+    }
+
+    /// What the agent says about its work; it counts for nothing but the report (TSK-12).
+    pub(super) fn report_task(&self, fence: Fence, report: &Report) -> Decision {
+        let lease = self.lease_or_refuse(fence)?;
+        Ok(vec![Event::TaskReported {
+            task: lease.task,
+            fence,
+            message: limits::head(&report.message, limits::FAILURE_CHARS_MAX).to_owned(),
+            verification_result: report.verification_result.clone(),
+        }])
+    }
+}

@@ -1,0 +1,183 @@
+//! Invariants of plans under way: gaps, batches, operations, steps and estimates.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kapelle_core::event::Restart;
+use kapelle_core::plan::batch::{Batch, Batches};
+use kapelle_core::plan::{Plan, PlannedTask};
+use kapelle_core::{Commit, Event, Fence, MissionId, TaskId};
+
+use super::leases::Leases;
+use super::{Facts, Verdict, ensure};
+
+#[derive(Debug, Default)]
+pub(super) struct Plans {
+    tasks: BTreeMap<TaskId, Progress>,
+    /// Gap plans since a person last let the mission go on.
+    gaps: BTreeMap<MissionId, u32>,
+    /// Whose turn comes right before a task's in its batch.
+    before: BTreeMap<TaskId, TaskId>,
+    /// Tasks that came to their end, well or not.
+    ended: BTreeSet<TaskId>,
+    /// Batches that a plan of this batch of records must have.
+    owed: Option<(MissionId, Vec<Batch>)>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    operations: u32,
+    operations_done: u32,
+    /// The tree that has all operations that are done.
+    kept: Option<Commit>,
+    steps: usize,
+    steps_done: BTreeSet<u32>,
+}
+
+impl Plans {
+    pub(super) fn observe(&mut self, event: &Event, facts: &Facts, leases: &Leases) -> Verdict {
+        match event {
+            Event::PlanAccepted { mission, first_task, tasks, gap } => {
+                self.settle()?;
+                self.accept(*mission, *first_task, tasks, facts)?;
+                gap.map_or(Ok(()), |number| self.judge_gap(*mission, number, facts))
+            }
+            Event::PlanBatched { mission, batches } => self.batch(*mission, batches, facts),
+            Event::MissionResumed { mission, .. } => {
+                self.gaps.remove(mission);
+                Ok(())
+            }
+            Event::LeaseGranted { task, base, .. } => {
+                self.settle()?;
+                self.judge_start(*task, base)
+            }
+            Event::OperationCompleted { task, fence, index, change } => {
+                judge_fence(leases, *fence, *task)?;
+                let progress = self.tasks.entry(*task).or_default();
+                ensure(*index == progress.operations_done && *index < progress.operations, || {
+                    let (done, all) = (progress.operations_done, progress.operations);
+                    format!("operation {index} of {task:?} comes after {done} of {all}")
+                })?;
+                progress.operations_done += 1;
+                progress.kept = Some(change.clone());
+                Ok(())
+            }
+            Event::ChecklistMade { task, fence, steps } => {
+                judge_fence(leases, *fence, *task)?;
+                let progress = self.tasks.entry(*task).or_default();
+                ensure(progress.steps_done.is_empty(), || {
+                    format!("the steps of {task:?} change after some were done")
+                })?;
+                progress.steps = steps.len();
+                Ok(())
+            }
+            Event::StepCompleted { task, fence, step, progress: told, .. } => {
+                judge_fence(leases, *fence, *task)?;
+                let progress = self.tasks.entry(*task).or_default();
+                let new = progress.steps_done.insert(*step);
+                ensure(new, || format!("step {step} of {task:?} is done twice"))?;
+                let expected = format!("{}/{}", progress.steps_done.len(), progress.steps);
+                ensure(*told == expected, || format!("{told} is said of {task:?}, not {expected}"))
+            }
+            Event::TaskReported { task, fence, .. } => judge_fence(leases, *fence, *task),
+            Event::ChangeRejected { task, .. }
+            | Event::RetryScheduled { task, from: Restart::Flow, .. } => {
+                let progress = self.tasks.entry(*task).or_default();
+                progress.operations_done = 0;
+                progress.kept = None;
+                progress.steps_done.clear();
+                Ok(())
+            }
+            Event::PhaseAccepted { task, .. } => {
+                self.tasks.entry(*task).or_default().kept = None;
+                Ok(())
+            }
+            Event::CheckpointRaised { task, change: Some(change), .. } => {
+                let progress = self.tasks.entry(*task).or_default();
+                progress.kept = progress.kept.take().map(|_| change.clone());
+                Ok(())
+            }
+            Event::TaskMerged { task, .. }
+            | Event::TaskDeadLettered { task }
+            | Event::TaskBlocked { task, .. } => {
+                self.ended.insert(*task);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// After a batch of records: nothing is owed any more.
+    pub(super) fn close(&mut self) -> Verdict {
+        self.settle()
+    }
+
+    fn settle(&mut self) -> Verdict {
+        match self.owed.take() {
+            Some((mission, batches)) if !batches.is_empty() => {
+                Err(format!("tasks of {mission} are alike, and nobody said so: {batches:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn accept(
+        &mut self,
+        mission: MissionId,
+        first: TaskId,
+        tasks: &[PlannedTask],
+        facts: &Facts,
+    ) -> Verdict {
+        for (task, number) in tasks.iter().zip(first.0..) {
+            let progress = Progress {
+                operations: task.file_operation_count,
+                steps: task.required_actions.len(),
+                ..Progress::default()
+            };
+            self.tasks.insert(TaskId(number), progress);
+        }
+        let plan = Plan { goal: None, tasks: tasks.to_vec() };
+        let batches = Batches::of(&plan, &facts.mission(mission)?.policy.plan.batch);
+        self.owed = Some((mission, batches.list().to_vec()));
+        Ok(())
+    }
+
+    fn judge_gap(&mut self, mission: MissionId, number: u32, facts: &Facts) -> Verdict {
+        let count = self.gaps.entry(mission).or_default();
+        *count += 1;
+        let max = facts.mission(mission)?.policy.plan.gaps.max_gap_retries;
+        ensure(number == *count && number <= max, || {
+            format!("gap plan {number} of {mission} is the {count}. of {max}")
+        })
+    }
+
+    fn batch(&mut self, mission: MissionId, batches: &[Batch], facts: &Facts) -> Verdict {
+        let owed = self.owed.take();
+        ensure(owed.is_some_and(|(of, owed)| of == mission && owed == batches), || {
+            format!("the tasks of {mission} are batched in another way than their plan says")
+        })?;
+        for pair in batches.iter().flat_map(|batch| batch.tasks.windows(2)) {
+            let ids = (facts.named(mission, &pair[0]), facts.named(mission, &pair[1]));
+            if let (Some(before), Some(after)) = ids {
+                self.before.insert(after, before);
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_start(&self, task: TaskId, base: &Commit) -> Verdict {
+        let before = self.before.get(&task);
+        ensure(before.is_none_or(|before| self.ended.contains(before)), || {
+            format!("{task:?} starts before {before:?}, which comes first in their batch")
+        })?;
+        let kept = self.tasks.get(&task).and_then(|progress| progress.kept.as_ref());
+        ensure(kept.is_none_or(|kept| kept == base), || {
+            format!("{task:?} starts from {}, without the operations that are done", base.short())
+        })
+    }
+}
+
+fn judge_fence(leases: &Leases, fence: Fence, task: TaskId) -> Verdict {
+    ensure(leases.task(fence) == Some(task), || {
+        format!("fence {fence} says something of {task:?}, which it does not stand for")
+    })
+}
