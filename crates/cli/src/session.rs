@@ -310,7 +310,15 @@ fn exit_of(status: MissionStatus, paused: Option<&PauseReason>) -> Exit {
     match (status, paused) {
         (MissionStatus::Delivered, _) => Exit::Done,
         (MissionStatus::Failed | MissionStatus::Cancelled, _) => Exit::Failed,
-        (_, Some(PauseReason::Budget { .. } | PauseReason::Overspent { .. })) => Exit::Budget,
+        (
+            _,
+            Some(
+                PauseReason::Budget { .. }
+                | PauseReason::Overspent { .. }
+                | PauseReason::Limit { .. }
+                | PauseReason::Watchdog,
+            ),
+        ) => Exit::Budget,
         (_, Some(PauseReason::Environment { .. })) => Exit::Environment,
         (MissionStatus::Running | MissionStatus::Delivering, None) => Exit::Interrupted,
         (

@@ -115,15 +115,23 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         }
         Event::ScaleRefused { repeated: true, .. }
         | Event::RateUseReported { .. }
+        | Event::SessionStarted
         | Event::LeaseRenewed { .. }
         | Event::ChoreDue { .. }
         | Event::ChoreWithdrawn { .. }
         | Event::BackoffEnded { .. } => return None,
+        Event::CapRaised { .. }
+        | Event::SpendingWarned { .. }
+        | Event::BurnAlerted { .. }
+        | Event::SpendingPaused { .. }
+        | Event::SpendingStopped
+        | Event::SpendingResumed { .. } => return money_line(event),
         Event::OperationCompleted { .. }
         | Event::ChecklistMade { .. }
         | Event::StepCompleted { .. }
         | Event::TaskReported { .. }
         | Event::LeaseGranted { .. }
+        | Event::ReservationReleased { .. }
         | Event::CostCharged { .. }
         | Event::AttemptFinished { .. }
         | Event::AttemptFailed { .. }
@@ -154,6 +162,9 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
             (task, Told::info(text).by(&Actor(agent.to_string())))
         }
         Event::CostCharged { task, usd, .. } => (task, Told::info(format!("spent {usd}"))),
+        Event::ReservationReleased { task, usd, .. } => {
+            (task, Told::warn(format!("no bill came: {usd} that were reserved are free again")))
+        }
         Event::AttemptFinished { task, change, touched, .. } => {
             let files = count(touched.len(), "file");
             let text = format!("finished with {} ({files})", change.short());
@@ -214,6 +225,30 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
         _ => return None,
     };
     Some(told.of_task(state, *task).line())
+}
+
+/// The arms of `line` about money; it names each of them, so none is forgotten.
+fn money_line(event: &Event) -> Option<Line> {
+    let told = match event {
+        Event::CapRaised { mission, limit, usd, reason, by } => {
+            Told::info(format!("raised {limit} to {usd}: {}", first_line(reason)))
+                .of_mission(*mission)
+                .by(by)
+        }
+        Event::SpendingWarned { mission, warning } => {
+            Told::warn(warning.to_string()).of_mission(*mission)
+        }
+        Event::BurnAlerted { alert } => Told::warn(alert.to_string()),
+        Event::SpendingPaused { alarm, .. } => {
+            Told::error(format!("PAUSE_REQUESTED: {alarm}; nothing new starts"))
+        }
+        Event::SpendingStopped => {
+            Told::error("stopped all spending until a person resumes it".to_owned())
+        }
+        Event::SpendingResumed { by } => Told::info("resumed spending".to_owned()).by(by),
+        _ => return None,
+    };
+    Some(told.line())
 }
 
 /// The arms of `line` about checks and merging; it names each of them, so none is forgotten.

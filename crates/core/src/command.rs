@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::failure::Failure;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
+use crate::ledger::Limit;
 use crate::money::Usd;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -75,6 +76,24 @@ pub enum Command {
     ChangeSettings {
         settings: Box<Settings>,
         by: Actor,
+    },
+
+    /// From a person: this mission, or its retries, may cost this much in all.
+    RaiseCap {
+        mission: MissionId,
+        limit: Limit,
+        usd: Usd,
+        reason: String,
+        by: Actor,
+    },
+    /// From a person: the watchdog's alarm was looked into.
+    ResumeSpending {
+        by: Actor,
+    },
+    /// From a host: what an attempt cost that had ended before its bill was known.
+    ReportSpending {
+        fence: Fence,
+        spent: Spending,
     },
 
     /// From a host: it has just started, so nothing of what it ran before is alive.
@@ -168,6 +187,9 @@ impl Command {
             | Command::Scale { .. }
             | Command::ReportRateUse { .. }
             | Command::ChangeSettings { .. }
+            | Command::RaiseCap { .. }
+            | Command::ResumeSpending { .. }
+            | Command::ReportSpending { .. }
             | Command::HostStarted
             | Command::Heartbeat { .. }
             | Command::Tick => None,

@@ -30,6 +30,11 @@ pub trait Rules {
     ) -> Result<Vec<Event>, Refusal> {
         state.decide(command, now)
     }
+
+    /// What to set in motion next.
+    fn next(&self, state: &State, now: Timestamp) -> Vec<Event> {
+        state.next(now)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -187,7 +192,7 @@ impl<R: Rules> Engine<R> {
 
     fn set_in_motion(&mut self, now: Timestamp, records: &mut Vec<Record>) {
         loop {
-            let events = self.state.next(now);
+            let events = self.rules.next(&self.state, now);
             if events.is_empty() {
                 return;
             }

@@ -11,6 +11,7 @@ use crate::command::CheckResult;
 use crate::failure::Failure;
 use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, Seq, TaskId};
+use crate::ledger::{self, Alarm, BurnAlert, Drawn, Limit};
 use crate::money::Usd;
 use crate::plan::batch::Batch;
 use crate::plan::estimate::Estimate;
@@ -129,6 +130,9 @@ pub enum Event {
         granted_at: Timestamp,
         expires_at: Timestamp,
         deadline: Timestamp,
+        /// Where the money comes from; not in journals from before there was a ledger.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reservation: Option<Drawn>,
     },
     LeaseRenewed {
         fence: Fence,
@@ -217,6 +221,42 @@ pub enum Event {
     TaskBlocked {
         task: TaskId,
         on: TaskId,
+    },
+
+    /// Kapelle started: what is spent from here on belongs to a new session.
+    SessionStarted,
+    /// A person gave a mission more money.
+    CapRaised {
+        mission: MissionId,
+        limit: Limit,
+        usd: Usd,
+        reason: String,
+        by: Actor,
+    },
+    /// More than the warned part of a cap is spent.
+    SpendingWarned {
+        mission: MissionId,
+        warning: ledger::Warning,
+    },
+    /// The last hour was too dear for too long.
+    BurnAlerted {
+        alert: BurnAlert,
+    },
+    /// The watchdog: nothing new starts, and what runs has until `grace_ends_at`.
+    SpendingPaused {
+        alarm: Alarm,
+        grace_ends_at: Timestamp,
+    },
+    /// The grace is over.
+    SpendingStopped,
+    SpendingResumed {
+        by: Actor,
+    },
+    /// The bill of an ended attempt did not come in time; what was reserved for it is free.
+    ReservationReleased {
+        task: TaskId,
+        fence: Fence,
+        usd: Usd,
     },
 
     /// The conductor was told to do this chore.
@@ -353,6 +393,12 @@ pub enum PauseReason {
         reserved: Usd,
         spent: Usd,
     },
+    /// Another limit than the mission's own cap stands in the way.
+    Limit {
+        refusal: ledger::Refusal,
+    },
+    /// The watchdog has stopped all spending.
+    Watchdog,
     /// A chore failed again and again.
     Environment {
         message: String,
@@ -370,6 +416,10 @@ impl std::fmt::Display for PauseReason {
             }
             PauseReason::Overspent { reserved, spent } => {
                 write!(f, "an attempt spent {spent}, but only {reserved} were reserved for it")
+            }
+            PauseReason::Limit { refusal } => refusal.fmt(f),
+            PauseReason::Watchdog => {
+                f.write_str("the watchdog has stopped all spending; a person has to resume it")
             }
             PauseReason::Environment { message } => write!(f, "a chore keeps failing: {message}"),
             PauseReason::Gaps(exhausted) => exhausted.fmt(f),

@@ -111,12 +111,16 @@ pub struct Failure {
     pub kind: FailureKind,
     /// The end of what was said about it, bounded.
     pub message: String,
+    /// Of a rate limit: after how long the provider wants to be asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
 }
 
 impl Failure {
     #[must_use]
     pub fn new(kind: FailureKind, message: &str) -> Failure {
-        Failure { kind, message: limits::tail(message, limits::FAILURE_CHARS_MAX).to_owned() }
+        let message = limits::tail(message, limits::FAILURE_CHARS_MAX).to_owned();
+        Failure { kind, message, retry_after_ms: None }
     }
 }
 

@@ -25,8 +25,8 @@ mod watchdog;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use account::{
-    Account, Charge, Crew, PartRequest, Purpose, Request, Reservation, ReservationId, Settlement,
-    Unit,
+    Account, Charge, Crew, Drawn, PartRequest, Purpose, Request, Reservation, ReservationId,
+    Settlement, Unit,
 };
 pub use burn::{Burn, BurnAlert};
 pub use calibration::{Calibration, Comparison};
@@ -54,6 +54,8 @@ pub struct Ledger {
     open: BTreeMap<ReservationId, Open>,
     next: ReservationId,
     mission_caps: BTreeMap<MissionId, Usd>,
+    /// Of missions whose retries a person gave more.
+    retry_caps: BTreeMap<MissionId, Usd>,
     session: Session,
     watchdog: Watchdog,
     burn: Burn,
@@ -72,9 +74,17 @@ struct Open {
     reservation: Reservation,
     /// Neither charged nor given to a part.
     left: Usd,
+    /// The same of the estimate.
+    estimate_left: Usd,
     tokens_left: u64,
     depth: u32,
     parts: BTreeSet<ReservationId>,
+}
+
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger::new(Policy::default())
+    }
 }
 
 impl Ledger {
@@ -86,6 +96,7 @@ impl Ledger {
             open: BTreeMap::new(),
             next: ReservationId(1),
             mission_caps: BTreeMap::new(),
+            retry_caps: BTreeMap::new(),
             session: Session::default(),
             watchdog: Watchdog::default(),
             burn: Burn::default(),
@@ -97,13 +108,14 @@ impl Ledger {
     /// stands in the way is the one that is named.
     pub fn reserve(&self, request: &Request, now: Timestamp) -> Result<Reservation, Refusal> {
         self.may_open(request.unit, request.usd)?;
-        let Request { account, unit, usd, tokens } = request;
+        let Request { account, unit, usd, estimate, tokens } = request;
         if Span::Day.number(now) < self.purses.closed_days {
             return Err(Refusal::DayClosed);
         }
         let session = self.session.number;
         let scopes = purses::scopes(account, now, session, None);
-        let over = scopes.iter().flatten().filter_map(|scope| self.over(*scope, *usd));
+        let asked = |scope: Scope| scope.weighs(*usd, *estimate);
+        let over = scopes.iter().flatten().filter_map(|scope| self.over(*scope, asked(*scope)));
         // Of equals the first: the narrower scope.
         if let Some((_, refusal)) = over.min_by_key(|(free, _)| *free) {
             return Err(refusal);
@@ -116,6 +128,7 @@ impl Ledger {
             account: account.clone(),
             unit: *unit,
             usd: *usd,
+            estimate: *estimate,
             tokens: *tokens,
             pool,
             session,
@@ -142,6 +155,7 @@ impl Ledger {
             let left = whole.tokens_left;
             return Err(Refusal::TokensOverParent { parent, left, asked: tokens });
         }
+        let estimate = usd.min(whole.estimate_left);
         let mut account = whole.reservation.account.clone();
         if agent != account.agent {
             account.agent = agent;
@@ -157,6 +171,7 @@ impl Ledger {
             account,
             unit,
             usd,
+            estimate,
             tokens,
             ..whole.clone()
         })
@@ -229,11 +244,12 @@ impl Ledger {
             return;
         }
         self.next = ReservationId(reservation.id.0.saturating_add(1));
-        let Reservation { usd, tokens, .. } = *reservation;
+        let Reservation { usd, estimate, tokens, .. } = *reservation;
         let mut depth = 0;
         match reservation.parent.and_then(|parent| self.open.get_mut(&parent)) {
             Some(whole) => {
                 whole.left = whole.left.saturating_sub(usd);
+                whole.estimate_left = whole.estimate_left.saturating_sub(estimate);
                 whole.tokens_left = whole.tokens_left.saturating_sub(tokens);
                 whole.parts.insert(reservation.id);
                 depth = whole.depth + 1;
@@ -245,7 +261,7 @@ impl Ledger {
                 let day = Scope::Day(Span::Day.number(reservation.at));
                 let is_new_day = !self.purses.is_known(day);
                 for scope in reservation.scopes().into_iter().flatten() {
-                    self.purses.entry(scope).reserved += usd;
+                    self.purses.entry(scope).reserved += scope.weighs(usd, estimate);
                 }
                 if is_new_day {
                     self.purses.forget_old_spans();
@@ -256,6 +272,7 @@ impl Ledger {
         let open = Open {
             reservation: reservation.clone(),
             left: usd,
+            estimate_left: estimate,
             tokens_left: tokens,
             depth,
             parts: BTreeSet::new(),
@@ -263,14 +280,41 @@ impl Ledger {
         self.open.insert(reservation.id, open);
     }
 
+    /// An attempt got its money.
+    pub fn attempt_reserved(
+        &mut self,
+        account: Account,
+        usd: Usd,
+        drawn: &Drawn,
+        at: Timestamp,
+    ) -> ReservationId {
+        let id = self.next;
+        self.reserved(&Reservation {
+            id,
+            parent: None,
+            account,
+            unit: Unit::Attempt,
+            usd,
+            estimate: drawn.estimate,
+            tokens: limits::ATTEMPT_TOKENS_MIN,
+            pool: drawn.pool,
+            session: self.session.number,
+            at,
+        });
+        id
+    }
+
     /// Money was spent, whether or not it was reserved. What was not is kept as excess.
     pub fn charged(&mut self, charge: &Charge) -> Settlement {
         let settlement = self.settle(charge);
-        let Settlement { covered, excess } = settlement;
+        let covered = settlement.covered;
+        let mut expected = Usd::ZERO;
         let open = charge.reservation.and_then(|id| self.open.get_mut(&id));
         let (scopes, account, counted_at) = match open {
             Some(open) => {
                 open.left = open.left.saturating_sub(covered);
+                expected = open.estimate_left.min(charge.usd);
+                open.estimate_left = open.estimate_left.saturating_sub(expected);
                 let tokens = open.tokens_left.min(charge.tokens);
                 open.tokens_left -= tokens;
                 let Reservation { account, at, .. } = &open.reservation;
@@ -283,14 +327,15 @@ impl Ledger {
             }
         };
         for scope in scopes.into_iter().flatten() {
+            let covered = scope.weighs(covered, expected);
             let purse = self.purses.entry(scope);
             purse.reserved = purse.reserved.saturating_sub(covered);
             purse.spent += charge.usd;
-            purse.excess += excess;
+            purse.excess += charge.usd.saturating_sub(covered);
         }
         let part = Part::of(account.agent);
         self.tokens.used(account.mission, counted_at, part, charge.tokens);
-        self.watchdog.spent(&self.policy.watchdog, charge.usd, charge.began_at, charge.at);
+        self.watchdog.spent(charge.usd, charge.began_at, charge.at);
         self.burn.spent(charge.usd, charge.at);
         settlement
     }
@@ -303,10 +348,11 @@ impl Ledger {
             self.released(part);
         }
         let Some(open) = self.open.remove(&id) else { return Usd::ZERO };
-        let Open { reservation, left, tokens_left, .. } = open;
+        let Open { reservation, left, estimate_left, tokens_left, .. } = open;
         let whole = reservation.parent.and_then(|parent| self.open.get_mut(&parent));
         if let Some(whole) = whole {
             whole.left += left;
+            whole.estimate_left += estimate_left;
             whole.tokens_left = whole.tokens_left.saturating_add(tokens_left);
             whole.parts.remove(&id);
             let agent = |r: &Reservation| Scope::Agent(r.account.mission, r.account.agent);
@@ -316,7 +362,7 @@ impl Ledger {
         }
         for scope in reservation.scopes().into_iter().flatten() {
             let purse = self.purses.entry(scope);
-            purse.reserved = purse.reserved.saturating_sub(left);
+            purse.reserved = purse.reserved.saturating_sub(scope.weighs(left, estimate_left));
         }
         self.tokens.returned(reservation.account.mission, reservation.at, tokens_left);
         left
@@ -332,17 +378,29 @@ impl Ledger {
         self.mission_caps.insert(mission, cap);
     }
 
+    /// A person gave the retries of a mission more than the policy does.
+    pub fn retries_capped(&mut self, mission: MissionId, cap: Usd) {
+        self.retry_caps.insert(mission, cap);
+    }
+
     pub fn session_started(&mut self, at: Timestamp) {
         let number = self.session.number.saturating_add(1);
         self.session = Session { number, started_at: at };
     }
 
     /// The watchdog's alarm was answered: nothing is reserved until somebody resumes.
-    pub fn halted(&mut self, alarm: Alarm, at: Timestamp) {
-        match alarm {
-            Alarm::Pause { .. } => self.watchdog.paused(at),
-            Alarm::Kill { .. } => self.watchdog.killed(at),
-        }
+    pub fn paused(&mut self, at: Timestamp, grace_ends_at: Timestamp) {
+        self.watchdog.paused(at, grace_ends_at);
+    }
+
+    /// The grace is over: nothing that could spend is left.
+    pub fn stopped(&mut self, at: Timestamp) {
+        self.watchdog.stopped(at);
+    }
+
+    /// People were told how dear the last hour was.
+    pub fn alerted(&mut self, at: Timestamp) {
+        self.burn.alerted(at);
     }
 
     pub fn resumed(&mut self) {

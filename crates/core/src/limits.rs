@@ -73,6 +73,12 @@ pub const PROVIDERS_MAX: usize = 50;
 /// Reservations that can be open at a time: far more than attempts and calls that any team has in
 /// flight, few enough that a leak shows.
 pub const RESERVATIONS_OPEN_MAX: usize = 20_000;
+/// Waiting tasks of a role that are looked at when the first of them may not start.
+pub const SCHEDULE_LOOKAHEAD_MAX: usize = 64;
+/// What an attempt uses at least, so that none starts once a token budget is used up.
+pub const ATTEMPT_TOKENS_MIN: u64 = 1;
+/// Attempts that ended without a bill and may still get one; of older ones no bill is believed.
+pub const BILLS_AWAITED_MAX: usize = 10_000;
 /// An attempt may have sub-agents and those may have theirs, no deeper (RUN-16).
 pub const RESERVATION_DEPTH_MAX: u32 = 2;
 /// Finished days, weeks and months whose sums are kept beside the running ones.

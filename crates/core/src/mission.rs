@@ -165,10 +165,4 @@ impl Mission {
             && self.counts.parked == 0
             && self.ready.values().all(BTreeSet::is_empty)
     }
-
-    /// Whether one more attempt can be reserved.
-    pub(crate) fn affords_attempt(&self) -> bool {
-        let budget = &self.policy.budget;
-        self.spent + self.reserved + budget.attempt_usd_max <= budget.mission_usd_max
-    }
 }

@@ -2,8 +2,10 @@
 
 use crate::checklist::{InvalidChecklist, StepRefusal};
 use crate::ids::{Commit, Fence, MissionId, TaskId};
+use crate::ledger::Limit;
 use crate::limits;
 use crate::mission::MissionStatus;
+use crate::money::Usd;
 use crate::plan::InvalidPlan;
 use crate::plan::estimate::UnknownPrice;
 use crate::plan::gaps::GapsExhausted;
@@ -73,4 +75,17 @@ pub enum Refusal {
     /// The message does not belong to what its fence stands for.
     #[error("fence {presented} does not stand for {expected}")]
     OtherFence { presented: Fence, expected: &'static str },
+
+    #[error("{limit} is no cap of one mission; change the rules of the project")]
+    NotOfMission { limit: Limit },
+    #[error("{limit} has no cap that could be raised")]
+    NotCapped { limit: Limit },
+    #[error("{limit} is {cap} already; {asked} would not raise it")]
+    NotRaised { limit: Limit, cap: Usd, asked: Usd },
+    #[error("the rules of the project cap a mission at {cap}; raise that first")]
+    OverProjectRules { cap: Usd, asked: Usd },
+    #[error("spending is not stopped")]
+    NotHalted,
+    #[error("attempt {fence} still runs; it reports its spending when it ends")]
+    StillRunning { fence: Fence },
 }

@@ -77,6 +77,13 @@ pub struct Usage {
     pub output_tokens: u64,
 }
 
+impl Usage {
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReport {
     #[error("the report has {bytes} bytes, more than {max}")]

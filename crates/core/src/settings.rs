@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::TeamRules;
 use crate::scaling::{InvalidScaling, ScalingRules};
+use crate::{ledger, price};
 
 /// One field a family of decisions, each with a default, so that journals written before the
 /// family was there replay.
@@ -16,6 +17,10 @@ use crate::scaling::{InvalidScaling, ScalingRules};
 pub struct Settings {
     pub team: TeamRules,
     pub scaling: ScalingRules,
+    /// Caps, pools, the watchdog and the other rules of spending.
+    pub money: ledger::Policy,
+    /// What models cost.
+    pub prices: price::Prices,
 }
 
 /// Rules that cannot work.
@@ -23,11 +28,17 @@ pub struct Settings {
 pub enum InvalidSettings {
     #[error(transparent)]
     Scaling(#[from] InvalidScaling),
+    #[error(transparent)]
+    Money(#[from] ledger::InvalidPolicy),
+    #[error(transparent)]
+    Prices(#[from] price::InvalidPrices),
 }
 
 impl Settings {
     pub fn validate(&self) -> Result<(), InvalidSettings> {
         self.scaling.validate()?;
+        self.money.validate()?;
+        self.prices.validate()?;
         Ok(())
     }
 }

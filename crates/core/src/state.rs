@@ -11,6 +11,7 @@ use crate::agents::Registry;
 use crate::effect::Due;
 use crate::event::Chore;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
+use crate::ledger::{Account, Ledger, ReservationId};
 use crate::mission::Mission;
 use crate::money::Usd;
 use crate::scaling::Scaler;
@@ -22,6 +23,7 @@ mod apply;
 mod chores;
 mod clock;
 mod decide;
+mod money;
 mod people;
 mod planning;
 mod scaling;
@@ -51,6 +53,9 @@ pub struct State {
     settings: Arc<Settings>,
     /// The moment of the record that was folded last.
     at: Timestamp,
+
+    ledger: Ledger,
+    bills: BTreeMap<Fence, Bill>,
 }
 
 /// What a fence stands for while it is current.
@@ -67,9 +72,33 @@ pub struct Lease {
     pub agent: AgentId,
     pub base: Commit,
     pub reserved: Usd,
+    reservation: Option<ReservationId>,
+    account: Account,
+    /// When it is, if it does not end by itself. Journals from before there was a ledger know no
+    /// late bills.
+    billed: Billed,
     pub granted_at: Timestamp,
     pub expires_at: Timestamp,
     pub deadline: Timestamp,
+}
+
+/// When it is known what an attempt cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Billed {
+    AtItsEnd,
+    Later,
+}
+
+/// An attempt that ended before anybody knew what it cost.
+#[derive(Debug, Clone, PartialEq)]
+struct Bill {
+    task: TaskId,
+    account: Account,
+    reserved: Usd,
+    /// None once the money was given back.
+    reservation: Option<ReservationId>,
+    began_at: Timestamp,
+    until: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +108,12 @@ enum Timer {
     Backoff(TaskId),
     Chore(MissionId, Chore),
     Scale(Role),
+    /// The bill of an ended attempt is no longer awaited.
+    Bill(Fence),
+    /// The watchdog's grace is over.
+    Grace,
+    /// A limit that a mission waits for begins anew.
+    Renewal(MissionId),
 }
 
 impl State {
@@ -141,6 +176,11 @@ impl State {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     #[must_use]

@@ -42,7 +42,10 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
             let refusal =
                 task.phase(&mission.policy).and_then(|p| state.scaler().refusal(p.role()));
             let more = refusal.map_or(String::new(), |why| format!("; no more are added: {why}"));
-            format!("waits for a free {role}{more}")
+            match state.hindrance(task) {
+                Some(hindrance) => format!("waits: {hindrance}"),
+                None => format!("waits for a free {role}{more}"),
+            }
         }
         Stage::Backoff { .. } => "waits a moment before it is tried again".to_owned(),
         Stage::Gating { .. } => "its checks are running".to_owned(),

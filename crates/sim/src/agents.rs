@@ -4,7 +4,7 @@ use kapelle_core::command::{AttemptOutcome, Spending};
 use kapelle_core::engine::Rules;
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::flow::{Expectation, Phase};
-use kapelle_core::report::{Question, Report};
+use kapelle_core::report::{Question, Report, Usage};
 use kapelle_core::{Command, Commit, Effect, Fence, TaskId, Usd};
 
 use crate::agenda::Sender;
@@ -85,7 +85,9 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.agent_overspend) {
             usd = reserved + Usd::micros(self.rng.u64(1..3_000_000));
         }
-        Spending { usd, usage: Vec::new(), unpriced: None }
+        let used = |input_tokens| Usage { model: "m".into(), input_tokens, output_tokens: 1 };
+        let usage = self.rng.bool().then(|| used(self.rng.u64(0..5_000)));
+        Spending { usd, usage: usage.into_iter().collect(), unpriced: None }
     }
 
     fn ask(&mut self, fence: Fence, base: &Commit) -> AttemptOutcome {

@@ -2,10 +2,12 @@
 
 use kapelle_core::engine::Rules;
 use kapelle_core::event::PauseReason;
+use kapelle_core::ledger::{Limit, Scope, WatchdogState};
 use kapelle_core::mission::{Mission, MissionStage, MissionStatus};
-use kapelle_core::{Actor, Command, Commit, Role};
+use kapelle_core::{Actor, Command, Commit, Role, Usd};
 
 use crate::agenda::{Sender, Thing};
+use crate::draw;
 use crate::faults::Faults;
 use crate::oracle::{Verdict, ensure};
 use crate::world::{Mood, Progress, World};
@@ -27,6 +29,8 @@ impl<R: Rules + Clone> World<R> {
             .retain(|thing| !matches!(thing, Thing::Person | Thing::Stranger | Thing::HostRestart));
         let seats = [(Role::Developer, 2), (Role::Tester, 1)].into();
         self.arrive(Sender::Person, 1, Command::ConfigureTeam { seats, workers_max: 3 });
+        let (settings, by) = (Box::new(draw::generous()), Actor("ada".into()));
+        self.arrive(Sender::Person, 1, Command::ChangeSettings { settings, by });
         for wish in self.wishes.clone() {
             self.arrive(Sender::Person, 2, wish);
         }
@@ -57,7 +61,7 @@ impl<R: Rules + Clone> World<R> {
     /// Does for every mission what a diligent person would. True if there was something to do.
     fn attend(&mut self) -> bool {
         let missions: Vec<_> = self.engine.state().missions().map(|m| m.id).collect();
-        let mut attended = false;
+        let mut attended = self.let_spend();
         for id in missions {
             let Some(mission) = self.engine.state().mission(id) else { continue };
             let (last, approvals) = self.attended.get(&id).copied().unwrap_or_default();
@@ -81,6 +85,37 @@ impl<R: Rules + Clone> World<R> {
         attended
     }
 
+    /// Somebody has looked into the watchdog's alarm.
+    fn let_spend(&mut self) -> bool {
+        if self.engine.state().ledger().watchdog() == WatchdogState::Watching {
+            return false;
+        }
+        if self.now >= self.paid_at.plus_ms(ATTENTION_MS) {
+            self.paid_at = self.now;
+            self.arrive(Sender::Person, 100, Command::ResumeSpending { by: Actor("ada".into()) });
+        }
+        true
+    }
+
+    /// Half of those who run out of money get more, once; the others are too expensive.
+    fn more_money(&self, mission: &Mission) -> Option<Command> {
+        let (id, by) = (mission.id, Actor("ada".into()));
+        let attempt = mission.policy.budget.attempt_usd_max;
+        let (ledger, scope) = (self.engine.state().ledger(), Scope::Mission(id));
+        let has_room = ledger.left(scope).is_none_or(|left| left >= attempt)
+            && ledger.cap(scope) >= Some(ledger.purse(scope).committed());
+        if has_room {
+            return Some(Command::ResumeMission { mission: id, by });
+        }
+        let raised = ledger.cap(scope) > Some(mission.policy.budget.mission_usd_max);
+        if raised || id.0.is_multiple_of(2) {
+            return None;
+        }
+        let usd = ledger.purse(scope).committed() + Usd::cents(10_000);
+        let reason = "it is worth it".into();
+        Some(Command::RaiseCap { mission: id, limit: Limit::Mission, usd, reason, by })
+    }
+
     fn duty(&self, mission: &Mission, approvals: u32) -> Option<Command> {
         if mission.has_ended() {
             return None;
@@ -92,7 +127,9 @@ impl<R: Rules + Clone> World<R> {
             by: by.clone(),
         };
         match (&mission.paused, &mission.stage) {
-            (Some(PauseReason::Budget { .. }), _) => Some(cancel("too expensive")),
+            (Some(PauseReason::Budget { .. }), _) => {
+                self.more_money(mission).or_else(|| Some(cancel("too expensive")))
+            }
             (Some(_), _) => Some(Command::ResumeMission { mission: id, by }),
             (None, MissionStage::Proposed { .. }) if approvals >= APPROVALS_MAX => {
                 Some(cancel("the target does not take it"))

@@ -1,10 +1,10 @@
 //! The conductor's part: one turn of the engine, the append that may fail, the recovery.
 
 use kapelle_core::engine::{Actions, Rules};
-use kapelle_core::{Command, Engine, State};
+use kapelle_core::{Command, Engine, Refusal, State};
 
 use crate::agenda::{Sender, Thing};
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{Reply, Verdict, ensure};
 use crate::world::World;
 
 /// A turn that writes more than this for every task and input is running in circles.
@@ -48,8 +48,20 @@ impl<R: Rules + Clone> World<R> {
             format!("{} commands got the answers {answered:?}", inputs.len())
         })?;
         self.oracle.judge_replies(&before, &inputs, &actions.replies, &records)?;
+        self.bill_late(&inputs, &actions.replies);
         self.act(actions)?;
         if self.rng.u8(0..24) == 0 { self.compare_with_replay() } else { Ok(()) }
+    }
+
+    /// A host that hears that its attempt is no longer wanted still says what it cost.
+    fn bill_late(&mut self, inputs: &[Command], replies: &[(u64, Reply)]) {
+        for (command, (_, reply)) in inputs.iter().zip(replies) {
+            if let (Command::FinishAttempt { fence, spent, .. }, Err(Refusal::StaleFence { .. })) =
+                (command, reply)
+            {
+                self.send(Command::ReportSpending { fence: *fence, spent: spent.clone() });
+            }
+        }
     }
 
     fn judge_turn(&self, inputs: usize, records: usize) -> Verdict {

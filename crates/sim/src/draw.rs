@@ -7,6 +7,7 @@ use kapelle_core::agents::{Hardware, HeartbeatPolicy, Profile, TeamRules};
 use kapelle_core::checklist::Source;
 use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
+use kapelle_core::ledger::{self, Caps, Shares, WatchdogPolicy};
 use kapelle_core::plan::batch::BatchPolicy;
 use kapelle_core::plan::estimate::{CapBy, CostRules, Price};
 use kapelle_core::plan::gaps::GapPolicy;
@@ -17,7 +18,7 @@ use kapelle_core::scaling::{
 };
 use kapelle_core::settings::Settings;
 use kapelle_core::time::SECOND_MS;
-use kapelle_core::{Role, Usd};
+use kapelle_core::{Role, Timestamp, Usd};
 
 /// The question that some policies answer beforehand.
 pub(crate) const ANSWERED_BEFOREHAND: &str = "beforehand";
@@ -149,7 +150,8 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
 
 /// The rules of the project, with windows short enough for worlds that last minutes.
 pub(crate) fn settings(rng: &mut Rng) -> Settings {
-    Settings { team: machine(rng), scaling: scaling(rng) }
+    let money = money(rng);
+    Settings { team: machine(rng), scaling: scaling(rng), money, ..Settings::default() }
 }
 
 fn machine(rng: &mut Rng) -> TeamRules {
@@ -188,6 +190,68 @@ fn scaling(rng: &mut Rng) -> ScalingRules {
             cooldown_ms: rng.u64(0..10_000),
         },
     }
+}
+
+/// Some worlds begin shortly before the end of a day, and of a week, and of a month.
+pub(crate) fn beginning(rng: &mut Rng) -> Timestamp {
+    // Sunday, 2027-01-31, 24:00.
+    const MIDNIGHT_MS: u64 = 1_801_440_000_000;
+    match rng.u8(0..4) {
+        0 => Timestamp(MIDNIGHT_MS - rng.u64(0..240) * SECOND_MS),
+        _ => Timestamp(1_000),
+    }
+}
+
+/// Rules that stand in nobody's way, and nevertheless limit the project.
+pub(crate) fn generous() -> Settings {
+    let caps = Caps { project_usd_max: Some(Usd::cents(100_000_000)), ..Caps::NONE };
+    let watchdog =
+        WatchdogPolicy { minute_usd_max: Usd::cents(10_000_000), ..WatchdogPolicy::default() };
+    let money = ledger::Policy { caps, pools: None, watchdog, ..ledger::Policy::default() };
+    Settings { money, ..Settings::default() }
+}
+
+/// The rules of spending: half of them tight in a few ways.
+fn money(rng: &mut Rng) -> ledger::Policy {
+    let mut money = generous().money;
+    if rng.bool() {
+        return money;
+    }
+    money.bill_ms = rng.u64(0..30) * SECOND_MS;
+    let caps = &mut money.caps;
+    let narrow = [
+        (&mut caps.task_usd_max, 300),
+        (&mut caps.agent_usd_max, 600),
+        (&mut caps.mission_usd_max, 900),
+        (&mut caps.session_usd_max, 1_200),
+        (&mut caps.day_usd_max, 1_200),
+        (&mut caps.week_usd_max, 1_200),
+        (&mut caps.month_usd_max, 1_200),
+        (&mut caps.retries_usd_max, 200),
+    ];
+    for (cap, cents_max) in narrow {
+        if rng.u8(0..5) == 0 {
+            *cap = Some(Usd::cents(rng.u64(0..cents_max)));
+        }
+    }
+    if caps.day_usd_max.is_some() && rng.bool() {
+        money.pools = Some(Shares::default());
+    }
+    if rng.u8(0..3) == 0 {
+        money.watchdog = WatchdogPolicy {
+            minute_usd_max: Usd::cents(rng.u64(10..300)),
+            grace_ms: rng.u64(0..20) * SECOND_MS,
+        };
+    }
+    if rng.u8(0..4) == 0 {
+        money.session_warning_usd = Some(Usd::cents(rng.u64(0..100)));
+        money.burn.hour_usd_max = Usd::cents(rng.u64(0..50));
+        money.burn.sustained_ms = 0;
+    }
+    if rng.u8(0..8) == 0 {
+        money.tokens.mission_max = Some(rng.u64(0..20_000));
+    }
+    money
 }
 
 /// Seats for both roles that the flows know, and how many may work at the same time.

@@ -64,6 +64,8 @@ pub(crate) struct Faults {
     pub person_rules: u32,
     /// Providers are near their rate limits.
     pub rate_pressure: u32,
+    /// A person who pays: caps are raised, and spending goes on after an alarm.
+    pub person_pays: u32,
     pub person_repeat: u32,
 }
 
@@ -126,6 +128,7 @@ impl Faults {
             (&mut self.person_gaps, 200),
             (&mut self.person_rules, 100),
             (&mut self.rate_pressure, 300),
+            (&mut self.person_pays, 500),
             (&mut self.person_repeat, 300),
         ]
     }

@@ -6,7 +6,7 @@ use kapelle_core::command::{
 use kapelle_core::engine::Rules;
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::policy::Policy;
-use kapelle_core::{Command, Commit, Effect, Fence, MissionId};
+use kapelle_core::{Command, Commit, Effect, Fence, MissionId, Usd};
 
 use crate::agenda::{Sender, Thing};
 use crate::oracle::{Verdict, ensure};
@@ -101,10 +101,13 @@ impl<R: Rules + Clone> World<R> {
     }
 
     /// A host's message on its way to the conductor.
-    fn send(&mut self, command: Command) {
+    pub(crate) fn send(&mut self, command: Command) {
         let mut delay_ms = self.rng.u64(0..60);
         if self.strikes(|f| f.lose) {
-            if matches!(command, Command::FinishAttempt { .. }) {
+            let is_word = |c: &Command| {
+                matches!(c, Command::FinishAttempt { .. } | Command::ReportSpending { .. })
+            };
+            if is_word(&command) {
                 return;
             }
             // Chores have no lease, so their hosts repeat what was not acknowledged.
@@ -135,7 +138,12 @@ impl<R: Rules + Clone> World<R> {
         let fence = Fence(self.rng.u64(0..newest + 3));
         let failure = Failure::new(FailureKind::AgentError, "confused");
         let actual = self.repo.commit(&[], Passed::No);
-        match self.rng.u8(0..6) {
+        match self.rng.u8(0..7) {
+            6 => {
+                let usd = Usd::cents(self.rng.u64(0..200));
+                let spent = Spending { usd, ..Spending::default() };
+                Command::ReportSpending { fence, spent }
+            }
             0 => Command::FailChore { fence, failure },
             1 => Command::FinishChecks { fence, results: Vec::new() },
             2 => {

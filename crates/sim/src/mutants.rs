@@ -8,7 +8,7 @@ use kapelle_core::engine::Rules;
 use kapelle_core::event::{Chore, Interruption, Restart};
 use kapelle_core::mission::MissionStage;
 use kapelle_core::state::Live;
-use kapelle_core::{Command, Event, Fence, Refusal, State, TaskId, Timestamp};
+use kapelle_core::{Actor, Command, Event, Fence, Refusal, State, TaskId, Timestamp, Usd};
 
 mod agents;
 mod plans;
@@ -73,6 +73,21 @@ pub enum Mutant {
     CountsTwice,
     /// Nobody sees that tasks are alike.
     NoBatches,
+
+    /// An attempt starts without its money.
+    OnCredit,
+    /// What was reserved for an attempt without a bill is held for ever.
+    Hoarder,
+    /// A bill that comes late is thrown away.
+    LostBill,
+    /// A bill that comes twice is paid twice.
+    PaidTwice,
+    /// The watchdog sleeps.
+    SleepyWatchdog,
+    /// What runs goes on after the watchdog's grace.
+    EndlessGrace,
+    /// Spending goes on by itself once the grace is over.
+    ResumesItself,
 }
 
 impl Mutant {
@@ -104,6 +119,13 @@ impl Mutant {
         Mutant::LosesWork,
         Mutant::CountsTwice,
         Mutant::NoBatches,
+        Mutant::OnCredit,
+        Mutant::Hoarder,
+        Mutant::LostBill,
+        Mutant::PaidTwice,
+        Mutant::SleepyWatchdog,
+        Mutant::EndlessGrace,
+        Mutant::ResumesItself,
     ];
 }
 
@@ -132,9 +154,13 @@ impl Planted {
         self.seen.borrow_mut().extend(live);
     }
 
+    fn task_of(&self, fence: Fence) -> Option<TaskId> {
+        self.seen.borrow().get(&fence).copied()
+    }
+
     /// The fence that is live for the task that `stale` once stood for.
     fn current(&self, state: &State, stale: Fence) -> Option<Fence> {
-        let task = *self.seen.borrow().get(&stale)?;
+        let task = self.task_of(stale)?;
         let of_task = |fence: &Fence| match state.live(*fence) {
             Some(Live::Attempt(lease)) => lease.task == task,
             Some(Live::Chore { chore: Chore::Gate(of) | Chore::CandidateChecks(of), .. }) => {
@@ -251,6 +277,20 @@ impl Planted {
             Mutant::HalfPaused if matches!(given, Command::PauseMission { .. }) => {
                 events.retain(|event| matches!(event, Event::MissionPaused { .. }));
             }
+            Mutant::Hoarder => {
+                for event in &mut events {
+                    if let Event::ReservationReleased { usd, .. } = event {
+                        *usd = Usd::ZERO;
+                    }
+                }
+            }
+            Mutant::LostBill if matches!(given, Command::ReportSpending { .. }) => events.clear(),
+            Mutant::EndlessGrace if events.contains(&Event::SpendingStopped) => {
+                events.truncate(1);
+            }
+            Mutant::ResumesItself if events.contains(&Event::SpendingStopped) => {
+                events = vec![Event::SpendingResumed { by: Actor::kapelle() }];
+            }
             Mutant::Immortal if *given == Command::HostStarted => events.clear(),
             Mutant::Timeless if *given == Command::Tick => events.clear(),
             _ => {}
@@ -283,9 +323,34 @@ impl Rules for Planted {
     fn decide(&self, state: &State, command: &Command, now: Timestamp) -> Decision {
         self.remember(state);
         let misread = self.misread(state, command);
-        let decision = state.decide(&misread, now);
-        let decision = agents::falsify(self.mutant, decision, command);
-        let events = plans::falsify(self.mutant, decision, command, state)?;
+        let decided = state.decide(&misread, now);
+        if let (Mutant::PaidTwice, Command::ReportSpending { fence, spent }) =
+            (self.mutant, command)
+            && let (Err(Refusal::StaleFence { .. }), Some(task)) = (&decided, self.task_of(*fence))
+        {
+            let (fence, usd, usage) = (*fence, spent.usd, spent.usage.clone());
+            return Ok(vec![Event::CostCharged { task, fence, usd, usage }]);
+        }
+        let decided = agents::falsify(self.mutant, decided, command);
+        let events = plans::falsify(self.mutant, decided, command, state)?;
         Ok(self.falsify(events, command, now))
+    }
+
+    fn next(&self, state: &State, now: Timestamp) -> Vec<Event> {
+        let mut events = state.next(now);
+        match self.mutant {
+            Mutant::SleepyWatchdog => {
+                events.retain(|event| !matches!(event, Event::SpendingPaused { .. }));
+            }
+            Mutant::OnCredit => {
+                for event in &mut events {
+                    if let Event::LeaseGranted { reserved, .. } = event {
+                        *reserved = Usd::ZERO;
+                    }
+                }
+            }
+            _ => {}
+        }
+        events
     }
 }

@@ -25,7 +25,7 @@ mod tests;
 use agents::Agents;
 pub(crate) use facts::Facts;
 use leases::Leases;
-use money::Purse;
+use money::Books;
 use plans::Plans;
 use work::Work;
 
@@ -48,7 +48,7 @@ pub(crate) struct Oracle {
     agents: Agents,
     leases: Leases,
     plans: Plans,
-    purse: Purse,
+    books: Books,
     work: Work,
     events: u64,
 }
@@ -87,7 +87,7 @@ impl Oracle {
             })?;
             ensure(record.at == now, || format!("record {} has another time", record.seq))?;
             self.facts.observe(&record.event);
-            self.purse.observe(&record.event, &self.facts)?;
+            self.books.observe(record, &self.facts)?;
             self.agents.observe(record, &self.leases)?;
             self.plans.observe(&record.event, &self.facts, &self.leases)?;
             self.leases.observe(record, &self.facts)?;
@@ -105,8 +105,8 @@ impl Oracle {
         self.plans.close()?;
         self.leases.close(now)?;
         self.leases.hear(inputs, now);
-        self.purse.close(&self.facts)?;
-        self.judge_diligence()?;
+        self.books.close(&self.shadow, now)?;
+        self.judge_diligence(now)?;
         let idle = |mission| self.leases.of_mission(mission).next().is_none();
         let restless = self.facts.withdrawn().find(|mission| !idle(*mission));
         restless.map_or(Ok(()), |mission| {
@@ -134,14 +134,14 @@ impl Oracle {
     }
 
     /// Nothing that could start is left waiting.
-    fn judge_diligence(&self) -> Verdict {
+    fn judge_diligence(&self, now: Timestamp) -> Verdict {
         for task in self.shadow.tasks().filter(|task| task.stage == Stage::Ready) {
             let mission = self.facts.mission(task.mission)?;
             let stopped = mission.paused || mission.ended;
             let role = task.phase(&mission.policy).map(|phase| phase.role());
             let seated = role.is_some_and(|role| self.agents.has_seat(role, &self.leases));
-            let budget = mission.policy.budget;
-            let paid = self.purse.affords(task.mission, budget);
+            let attempt = mission.policy.budget.attempt_usd_max;
+            let paid = role.is_some_and(|role| self.books.affords(task, role, attempt, now));
             ensure(stopped || !seated || !paid, || {
                 format!("task {} of {} waits although a seat is free", task.name(), task.mission)
             })?;
@@ -177,7 +177,10 @@ impl Oracle {
     fn judge_acceptance(&self, command: &Command, before: &Before, records: &[Record]) -> Verdict {
         let recorded = |wanted: &dyn Fn(&Event) -> bool| records.iter().any(|r| wanted(&r.event));
         match command {
-            Command::FinishAttempt { fence, spent, .. } if spent.usd > kapelle_core::Usd::ZERO => {
+            Command::FinishAttempt { fence, spent, .. }
+            | Command::ReportSpending { fence, spent }
+                if spent.usd > kapelle_core::Usd::ZERO =>
+            {
                 let charged = recorded(&|event| {
                     matches!(event, Event::CostCharged { fence: f, usd, .. }
                         if f == fence && *usd == spent.usd)

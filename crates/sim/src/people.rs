@@ -1,10 +1,11 @@
 //! People of a hostile world: impatient, late, mistaken, absent.
 
 use kapelle_core::engine::Rules;
+use kapelle_core::ledger::Limit;
 use kapelle_core::mission::{Mission, MissionStage};
 use kapelle_core::scaling::ManualScale;
 use kapelle_core::task::Stage;
-use kapelle_core::{Actor, Command, Role, TaskId};
+use kapelle_core::{Actor, Command, MissionId, Role, TaskId, Usd};
 
 use crate::agenda::{Sender, Thing};
 use crate::draw;
@@ -35,6 +36,9 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.rate_pressure) {
             let permille = self.rng.u32(600..=1_000);
             self.arrive(Sender::Host, 0, Command::ReportRateUse { permille });
+        }
+        if self.strikes(|f| f.person_pays) {
+            self.pay();
         }
         if self.strikes(|f| f.person_repeat) {
             let wish = self.wishes[self.rng.usize(0..self.wishes.len())].clone();
@@ -83,6 +87,21 @@ impl<R: Rules + Clone> World<R> {
         let settings = Box::new(draw::settings(&mut self.rng));
         let by = Actor("ada".into());
         self.arrive(Sender::Person, 0, Command::ChangeSettings { settings, by });
+    }
+
+    /// Somebody lets spending go on, or gives a mission or its retries more money, needed or not.
+    fn pay(&mut self) {
+        let by = Actor("ada".into());
+        self.arrive(Sender::Person, 0, Command::ResumeSpending { by: by.clone() });
+        let missions = self.engine.state().missions().count() as u32;
+        let limit = match self.rng.u8(0..8) {
+            0 => Limit::Day,
+            1 | 2 => Limit::Retries,
+            _ => Limit::Mission,
+        };
+        let (usd, reason) = (Usd::cents(self.rng.u64(0..2_000)), "it is worth it".into());
+        let mission = MissionId(self.rng.u32(1..=missions.max(1)));
+        self.arrive(Sender::Person, 0, Command::RaiseCap { mission, limit, usd, reason, by });
     }
 
     /// The answer to the first open question of a mission.

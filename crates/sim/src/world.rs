@@ -44,6 +44,8 @@ pub(crate) struct World<R> {
     pub tickets: u64,
     /// The missions that people want, as they asked for them.
     pub wishes: Vec<Command>,
+    /// When a person last let spending go on.
+    pub paid_at: Timestamp,
     /// Per mission: when a person last did something, and how often one approved.
     pub attended: BTreeMap<MissionId, (Timestamp, u32)>,
 }
@@ -66,9 +68,10 @@ impl<R: Rules + Clone> World<R> {
     pub(crate) fn new(seed: u64, rules: R, story: Story) -> World<R> {
         let mut rng = Rng::with_seed(seed);
         let faults = Faults::draw(&mut rng);
+        let now = draw::beginning(&mut rng);
         let mut world = World {
             rng,
-            now: Timestamp(1_000),
+            now,
             faults,
             mood: Mood::Hostile,
             engine: Engine::with_rules(rules.clone(), Vec::new()),
@@ -88,6 +91,7 @@ impl<R: Rules + Clone> World<R> {
             stats: Stats::default(),
             tickets: 0,
             wishes: Vec::new(),
+            paid_at: Timestamp(0),
             attended: BTreeMap::new(),
         };
         world.populate();

@@ -83,6 +83,7 @@ mod tests {
         let failure = Failure {
             kind: FailureKind::AgentError,
             message: format!("{}{number}", "x".repeat(limits::FAILURE_CHARS_MAX * 2)),
+            retry_after_ms: None,
         };
         let at = Timestamp(u64::from(number));
         FailedAttempt {

@@ -70,6 +70,9 @@ pub struct Request {
     pub unit: Unit,
     /// The most that it can cost.
     pub usd: Usd,
+    /// What it will probably cost. Retries are admitted by it (RET-08): by their worst case, two
+    /// would be too many for any mission.
+    pub estimate: Usd,
     /// The most tokens that it can use.
     pub tokens: u64,
 }
@@ -94,6 +97,7 @@ pub struct Reservation {
     pub account: Account,
     pub unit: Unit,
     pub usd: Usd,
+    pub estimate: Usd,
     pub tokens: u64,
     pub pool: Option<Pool>,
     pub session: u32,
@@ -101,6 +105,16 @@ pub struct Reservation {
     /// day on which it was made, so that midnight cannot push a day past its cap. A part counts
     /// with its whole.
     pub at: Timestamp,
+}
+
+/// What of a reservation the journal has to say: the rest follows from the lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drawn {
+    /// None where the day is spent as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
+    pub purpose: Purpose,
+    pub estimate: Usd,
 }
 
 /// Money that was spent, between two moments.

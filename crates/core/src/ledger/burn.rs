@@ -18,6 +18,7 @@ const HOUR_MINUTES: u64 = 60;
 pub struct Burn {
     /// By the number of the minute; at most two hours of them.
     minutes: BTreeMap<u64, Usd>,
+    alerted_at: Option<Timestamp>,
 }
 
 /// The last hour has cost more than `max` for at least as long as the policy says.
@@ -51,7 +52,13 @@ impl Burn {
         let first = minute.saturating_sub(policy.sustained_ms.div_ceil(MINUTE_MS));
         let is_over = |minute| self.hour_until(minute) > policy.hour_usd_max;
         let alert = BurnAlert { hour: self.hour_until(minute), max: policy.hour_usd_max };
-        (first..=minute).all(is_over).then_some(alert)
+        let is_news = self.alerted_at.is_none_or(|at| now.ms_since(at) >= HOUR_MINUTES * MINUTE_MS);
+        (is_news && (first..=minute).all(is_over)).then_some(alert)
+    }
+
+    /// People were told; for an hour that is enough.
+    pub(super) fn alerted(&mut self, at: Timestamp) {
+        self.alerted_at = Some(at);
     }
 
     pub(super) fn spent(&mut self, usd: Usd, at: Timestamp) {
@@ -86,6 +93,9 @@ mod tests {
         assert_eq!(alert(&burn, 114), None);
         let expected = BurnAlert { hour: Usd::cents(1_001), max: Usd::cents(1_000) };
         assert_eq!(alert(&burn, 115), Some(expected));
+        let mut told = burn.clone();
+        told.alerted(at(115));
+        assert_eq!(alert(&told, 116), None, "people know");
         assert_eq!(alert(&burn, 160), None, "the ten dollars are an hour old");
     }
 

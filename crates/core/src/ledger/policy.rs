@@ -24,6 +24,8 @@ pub struct Policy {
     pub watchdog: watchdog::Policy,
     pub burn: BurnPolicy,
     pub tokens: TokenPolicy,
+    /// How long the money of an attempt that was ended without its bill stays reserved for it.
+    pub bill_ms: u64,
     /// No model above this tier, whatever the work.
     pub tier_max: Option<Tier>,
 }
@@ -189,6 +191,7 @@ impl Profile {
             watchdog: watchdog::Policy::default(),
             burn: BurnPolicy::default(),
             tokens: TokenPolicy::default(),
+            bill_ms: MINUTE_MS,
             tier_max: None,
         };
         let small_day = |usd| Policy {
@@ -261,8 +264,9 @@ impl Policy {
             return Err(InvalidPolicy::TooLong { what: "the watchdog's grace", max_ms });
         }
         let max_ms = 60 * MINUTE_MS;
-        if self.burn.sustained_ms > max_ms {
-            return Err(InvalidPolicy::TooLong { what: "the time of a burn", max_ms });
+        let hours = [("the time of a burn", self.burn.sustained_ms), ("bill_ms", self.bill_ms)];
+        if let Some((what, _)) = hours.into_iter().find(|(_, ms)| *ms > max_ms) {
+            return Err(InvalidPolicy::TooLong { what, max_ms });
         }
         Ok(())
     }
@@ -368,6 +372,8 @@ mod tests {
         assert_eq!(wrong(|p| p.watchdog.grace_ms = 600_001), Err(grace));
         let burn = InvalidPolicy::TooLong { what: "the time of a burn", max_ms: 3_600_000 };
         assert_eq!(wrong(|p| p.burn.sustained_ms = 3_600_001), Err(burn));
+        let bill = InvalidPolicy::TooLong { what: "bill_ms", max_ms: 3_600_000 };
+        assert_eq!(wrong(|p| p.bill_ms = 3_600_001), Err(bill));
     }
 
     #[test]

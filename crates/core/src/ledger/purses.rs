@@ -179,6 +179,14 @@ impl Purses {
 }
 
 impl Scope {
+    /// What a sum counts for here, of its worst case and of what it will probably be.
+    pub(super) fn weighs(self, worst: Usd, estimate: Usd) -> Usd {
+        match self {
+            Scope::Retries(_) => estimate,
+            _ => worst,
+        }
+    }
+
     /// The stretch of the calendar after which this scope begins anew.
     #[must_use]
     pub fn span(self) -> Option<(Span, u64)> {

@@ -42,7 +42,10 @@ impl Ledger {
                 let own = self.mission_caps.get(&mission).copied();
                 own.into_iter().chain(caps.mission_usd_max).min()
             }
-            Scope::Retries(_) => caps.retries_usd_max,
+            Scope::Retries(mission) => {
+                let raised = self.retry_caps.get(&mission).copied().unwrap_or_default();
+                caps.retries_usd_max.map(|cap| cap.max(raised))
+            }
             Scope::Task(..) => caps.task_usd_max,
             Scope::Agent(..) => caps.agent_usd_max,
             Scope::Day(_) => caps.day_usd_max,
@@ -197,7 +200,7 @@ impl Ledger {
 
     #[must_use]
     pub fn grace_ends_at(&self) -> Option<Timestamp> {
-        self.watchdog.grace_ends_at(&self.policy.watchdog)
+        self.watchdog.grace_ends_at()
     }
 
     #[must_use]

@@ -27,7 +27,8 @@ fn account() -> Account {
 }
 
 fn request(account: Account, cents: u64) -> Request {
-    Request { account, unit: Unit::Attempt, usd: Usd::cents(cents), tokens: 0 }
+    let usd = Usd::cents(cents);
+    Request { account, unit: Unit::Attempt, usd, estimate: usd, tokens: 0 }
 }
 
 fn part(parent: ReservationId, unit: Unit, cents: u64) -> PartRequest {

@@ -37,34 +37,23 @@ pub struct Watchdog {
 pub enum WatchdogState {
     #[default]
     Watching,
-    /// `late` was spent after the grace had ended.
-    Paused {
-        at: Timestamp,
-        late: Usd,
-    },
-    Killed {
-        at: Timestamp,
-    },
+    /// What runs may come to its end until the grace is over.
+    Paused { at: Timestamp, grace_ends_at: Timestamp },
+    /// What still ran when the grace was over has been ended.
+    Stopped { at: Timestamp },
 }
 
-/// What has to happen now.
+/// Too much was spent within a minute: all workers pause (`PAUSE_REQUESTED`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "alarm", rename_all = "snake_case")]
-pub enum Alarm {
-    /// All workers pause (`PAUSE_REQUESTED`).
-    Pause { spent: Usd, max: Usd },
-    /// Whatever still runs is ended at once.
-    Kill { late: Usd },
+pub struct Alarm {
+    pub spent: Usd,
+    pub max: Usd,
 }
 
 impl fmt::Display for Alarm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Alarm::Pause { spent, max } => {
-                write!(f, "{spent} were spent within a minute, and {max} is the most")
-            }
-            Alarm::Kill { late } => write!(f, "{late} were spent after the pause and its grace"),
-        }
+        let Alarm { spent, max } = self;
+        write!(f, "{spent} were spent within a minute, and {max} is the most")
     }
 }
 
@@ -85,16 +74,16 @@ impl Watchdog {
     pub fn halted_since(&self) -> Option<Timestamp> {
         match self.state {
             WatchdogState::Watching => None,
-            WatchdogState::Paused { at, .. } | WatchdogState::Killed { at } => Some(at),
+            WatchdogState::Paused { at, .. } | WatchdogState::Stopped { at } => Some(at),
         }
     }
 
-    /// When the grace of a pause is over.
+    /// When the grace of a pause is over, and whatever still runs is ended.
     #[must_use]
-    pub fn grace_ends_at(&self, policy: &Policy) -> Option<Timestamp> {
+    pub fn grace_ends_at(&self) -> Option<Timestamp> {
         match self.state {
-            WatchdogState::Paused { at, .. } => Some(at.plus_ms(policy.grace_ms)),
-            WatchdogState::Watching | WatchdogState::Killed { .. } => None,
+            WatchdogState::Paused { grace_ends_at, .. } => Some(grace_ends_at),
+            WatchdogState::Watching | WatchdogState::Stopped { .. } => None,
         }
     }
 
@@ -105,21 +94,13 @@ impl Watchdog {
 
     #[must_use]
     pub fn alarm(&self, policy: &Policy, now: Timestamp) -> Option<Alarm> {
-        match self.state {
-            WatchdogState::Watching => {
-                let (spent, max) = (self.minute_usd(now), policy.minute_usd_max);
-                (spent >= max).then_some(Alarm::Pause { spent, max })
-            }
-            WatchdogState::Paused { late, .. } => {
-                (late > Usd::ZERO).then_some(Alarm::Kill { late })
-            }
-            WatchdogState::Killed { .. } => None,
-        }
+        let (spent, max) = (self.minute_usd(now), policy.minute_usd_max);
+        (self.state == WatchdogState::Watching && spent >= max).then_some(Alarm { spent, max })
     }
 
     /// Money was spent, evenly from `began_at` until `at`. Only what falls into the last minute
     /// counts: the bill of an attempt that took ten minutes is no runaway minute.
-    pub(super) fn spent(&mut self, policy: &Policy, usd: Usd, began_at: Timestamp, at: Timestamp) {
+    pub(super) fn spent(&mut self, usd: Usd, began_at: Timestamp, at: Timestamp) {
         if usd == Usd::ZERO {
             return;
         }
@@ -132,21 +113,16 @@ impl Watchdog {
             _ => usd.as_micros(),
         };
         self.minute.add(at, share);
-        if let WatchdogState::Paused { at: paused_at, late } = &mut self.state
-            && at > paused_at.plus_ms(policy.grace_ms)
-        {
-            *late += usd;
-        }
     }
 
-    pub(super) fn paused(&mut self, at: Timestamp) {
+    pub(super) fn paused(&mut self, at: Timestamp, grace_ends_at: Timestamp) {
         if self.state == WatchdogState::Watching {
-            self.state = WatchdogState::Paused { at, late: Usd::ZERO };
+            self.state = WatchdogState::Paused { at, grace_ends_at };
         }
     }
 
-    pub(super) fn killed(&mut self, at: Timestamp) {
-        self.state = WatchdogState::Killed { at };
+    pub(super) fn stopped(&mut self, at: Timestamp) {
+        self.state = WatchdogState::Stopped { at };
     }
 
     /// A person has seen it: a new minute begins.
@@ -162,7 +138,7 @@ mod tests {
 
     fn spend(watchdog: &mut Watchdog, cents: u64, at_ms: u64) {
         let at = Timestamp(at_ms);
-        watchdog.spent(&Policy::default(), Usd::cents(cents), at, at);
+        watchdog.spent(Usd::cents(cents), at, at);
     }
 
     fn alarm(watchdog: &Watchdog, at_ms: u64) -> Option<Alarm> {
@@ -177,25 +153,22 @@ mod tests {
         spend(&mut watchdog, 49, 100_000);
         assert_eq!(alarm(&watchdog, 100_000), None);
         spend(&mut watchdog, 1, 118_999);
-        let pause = Alarm::Pause { spent: Usd::cents(100), max: Usd::cents(100) };
+        let pause = Alarm { spent: Usd::cents(100), max: Usd::cents(100) };
         assert_eq!(alarm(&watchdog, 118_999), Some(pause));
         assert_eq!(alarm(&watchdog, 119_000), None, "the first 50 cents are a minute old");
     }
 
-    /// C-37: calls under way may end, but whoever goes on after the grace is killed.
+    /// C-37: what is under way may end within the grace, and no longer.
     #[test]
-    fn spending_after_the_grace_is_killed_and_within_it_is_not() {
+    fn a_pause_has_a_grace_and_an_end() {
         let mut watchdog = Watchdog::default();
         spend(&mut watchdog, 100, 1_000);
-        watchdog.paused(Timestamp(1_000));
-        assert_eq!(watchdog.grace_ends_at(&Policy::default()), Some(Timestamp(31_000)));
-        spend(&mut watchdog, 100, 31_000);
-        assert_eq!(alarm(&watchdog, 31_000), None);
-        spend(&mut watchdog, 1, 31_001);
-        assert_eq!(alarm(&watchdog, 31_001), Some(Alarm::Kill { late: Usd::cents(1) }));
-        watchdog.killed(Timestamp(31_001));
-        assert_eq!(alarm(&watchdog, 31_001), None);
-        assert_eq!(watchdog.halted_since(), Some(Timestamp(31_001)));
+        watchdog.paused(Timestamp(1_000), Timestamp(31_000));
+        assert_eq!(alarm(&watchdog, 1_000), None, "once is enough");
+        assert_eq!(watchdog.grace_ends_at(), Some(Timestamp(31_000)));
+        watchdog.stopped(Timestamp(31_000));
+        assert_eq!(watchdog.grace_ends_at(), None);
+        assert_eq!(watchdog.halted_since(), Some(Timestamp(31_000)));
     }
 
     /// Time alone must not let spending go on, and the old minute must not stop it again.
@@ -203,7 +176,7 @@ mod tests {
     fn only_a_resumption_ends_a_pause() {
         let mut watchdog = Watchdog::default();
         spend(&mut watchdog, 500, 1_000);
-        watchdog.paused(Timestamp(1_000));
+        watchdog.paused(Timestamp(1_000), Timestamp(31_000));
         assert_eq!(watchdog.halted_since(), Some(Timestamp(1_000)));
         watchdog.resumed();
         assert_eq!(watchdog.halted_since(), None);
@@ -214,10 +187,9 @@ mod tests {
     #[test]
     fn a_long_bill_counts_by_its_last_minute() {
         let mut watchdog = Watchdog::default();
-        let policy = Policy::default();
-        watchdog.spent(&policy, Usd::cents(500), Timestamp(0), Timestamp(600_000));
+        watchdog.spent(Usd::cents(500), Timestamp(0), Timestamp(600_000));
         assert_eq!(watchdog.minute_usd(Timestamp(600_000)), Usd::cents(50));
-        watchdog.spent(&policy, Usd::micros(1), Timestamp(0), Timestamp(600_000));
+        watchdog.spent(Usd::micros(1), Timestamp(0), Timestamp(600_000));
         assert_eq!(watchdog.minute_usd(Timestamp(600_000)), Usd::micros(500_001), "rounded up");
     }
 }

@@ -12,6 +12,7 @@ mod agents;
 mod chores;
 mod index;
 mod missions;
+mod money;
 mod planning;
 mod work;
 
@@ -34,9 +35,11 @@ impl State {
             | Event::StepCompleted { .. }
             | Event::TaskReported { .. } => self.apply_to_plans(event),
             Event::MissionPaused { mission, reason, .. } => {
+                self.await_renewal(*mission, reason);
                 self.with_mission(*mission, |m| m.paused = Some(reason.clone()));
             }
             Event::MissionResumed { mission, .. } => {
+                self.stop_renewal(*mission);
                 self.with_mission(*mission, |m| {
                     m.paused = None;
                     m.chore_failures = 0;
@@ -44,6 +47,7 @@ impl State {
                 });
             }
             Event::MissionCancelled { mission, reason, at, .. } => {
+                self.stop_renewal(*mission);
                 self.end_mission(*mission, *at, MissionStage::Cancelled { reason: reason.clone() });
             }
             Event::TeamChanged { .. }
@@ -55,7 +59,6 @@ impl State {
             Event::SettingsChanged { settings, .. } => self.change_rules(settings),
             Event::LeaseGranted { .. }
             | Event::LeaseRenewed { .. }
-            | Event::CostCharged { .. }
             | Event::AttemptFinished { .. }
             | Event::AttemptFailed { .. }
             | Event::AttemptInterrupted { .. }
@@ -65,7 +68,16 @@ impl State {
             | Event::RetryScheduled { .. }
             | Event::BackoffEnded { .. }
             | Event::TaskDeadLettered { .. }
-            | Event::TaskBlocked { .. } => self.apply_to_work(event),
+            | Event::TaskBlocked { .. } => self.apply_to_work(event, at),
+            Event::CostCharged { .. }
+            | Event::SessionStarted
+            | Event::CapRaised { .. }
+            | Event::SpendingWarned { .. }
+            | Event::BurnAlerted { .. }
+            | Event::SpendingPaused { .. }
+            | Event::SpendingStopped
+            | Event::SpendingResumed { .. }
+            | Event::ReservationReleased { .. } => self.apply_to_money(event, at),
             Event::ChoreStarted { .. }
             | Event::ChoreFailed { .. }
             | Event::ChoreDue { .. }

@@ -3,6 +3,7 @@
 use super::{State, Timer};
 use crate::event::{Event, Interruption};
 use crate::failure::{Failure, FailureKind};
+use crate::ids::Actor;
 use crate::time::Timestamp;
 
 impl State {
@@ -13,6 +14,11 @@ impl State {
         };
         match *timer {
             Timer::Backoff(task) => vec![Event::BackoffEnded { task }],
+            Timer::Bill(fence) => self.release_bill(fence),
+            Timer::Grace => self.stop_spending(),
+            Timer::Renewal(mission) => {
+                vec![Event::MissionResumed { mission, by: Actor::kapelle() }]
+            }
             Timer::Chore(mission, chore) => vec![Event::ChoreDue { mission, chore }],
             Timer::Scale(role) => self.scale_by_clock(role, now),
             Timer::Lease(fence) => match self.lease(fence) {

@@ -40,6 +40,11 @@ impl State {
             Command::Scale { role, change, by } => self.scale(*role, change, by, now),
             Command::ReportRateUse { permille } => Ok(self.report_rate_use(*permille, now)),
             Command::ChangeSettings { settings, by } => self.change_settings(settings, by),
+            Command::RaiseCap { mission, limit, usd, reason, by } => {
+                self.raise_cap(*mission, *limit, *usd, reason, by)
+            }
+            Command::ResumeSpending { by } => self.resume_spending(by),
+            Command::ReportSpending { fence, spent } => self.report_spending(*fence, spent, now),
             Command::HostStarted => Ok(self.interrupt_all()),
             Command::Heartbeat { fences } => Ok(self.renew(fences, now)),
             Command::FinishAttempt { fence, outcome, spent } => {

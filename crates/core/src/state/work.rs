@@ -6,16 +6,15 @@
 use std::collections::BTreeSet;
 
 use super::decide::Decision;
+use super::money::Terms;
 use super::{Lease, Live, State};
 use crate::command::{AttemptOutcome, Spending};
 use crate::event::{Event, Interruption, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
-use crate::ids::{Actor, Commit, Fence, TaskId};
+use crate::ids::{Actor, AgentId, Commit, Fence, TaskId};
 use crate::limits;
 use crate::mission::Mission;
-use crate::money::Usd;
-use crate::refusal::Refusal;
 use crate::report::Question;
 use crate::task::{Stage, Task};
 use crate::time::Timestamp;
@@ -30,13 +29,10 @@ impl State {
     ) -> Decision {
         let lease = self.lease_or_refuse(fence)?;
         let (task, mission) = self.task_or_refuse(lease.task)?;
-        let mut events = Vec::new();
-        if *spent != Spending::default() {
-            // What is not known is never taken for less than it can be.
-            let worst = spent.unpriced.as_ref().map_or(Usd::ZERO, |_| lease.reserved);
-            let (usd, usage) = (spent.usd.max(worst), spent.usage.clone());
-            events.push(Event::CostCharged { task: task.id, fence, usd, usage });
-        }
+        let mut events = match *spent == Spending::default() {
+            true => Vec::new(),
+            false => self.charge_for(fence, task.id, lease.reserved, spent, now),
+        };
         let unpriced = spent.unpriced.as_ref().map(|model| {
             let message = format!("no price is known for the model {model:?}");
             AttemptOutcome::Failed(Failure::new(FailureKind::Budget, &message))
@@ -164,7 +160,7 @@ impl State {
             Live::Attempt(lease) => Event::AttemptInterrupted { task: lease.task, fence, cause },
             Live::Chore { .. } => Event::ChoreWithdrawn { fence },
         };
-        self.live.iter().map(ended).collect()
+        self.live.iter().map(ended).chain([Event::SessionStarted]).collect()
     }
 
     /// A heartbeat is worth a record only when the lease is half over.
@@ -186,28 +182,28 @@ impl State {
         mission.policy.silence_ms(task.plan.kind, phase)
     }
 
-    /// The events that give `task` to an agent, if its mission can pay for it.
+    /// Gives `task` to an agent, on these terms.
     pub(super) fn grant_lease(
         &self,
         id: TaskId,
-        agent: crate::AgentId,
+        agent: AgentId,
+        terms: Terms,
         now: Timestamp,
-    ) -> Result<Event, Refusal> {
-        let (task, mission) = self.task_or_refuse(id)?;
+    ) -> Option<Event> {
+        let (task, mission) = self.task_or_refuse(id).ok()?;
         let policy = &mission.policy;
         let begun = task.unfinished.clone().or_else(|| task.accepted.clone());
-        let base = begun.or_else(|| mission.tip.clone());
-        let phase = task.phase(policy).ok_or(Refusal::UnknownTask(id))?;
-        Ok(Event::LeaseGranted {
+        Some(Event::LeaseGranted {
             task: id,
             fence: self.next_fence(),
             agent,
-            phase,
-            base: base.ok_or(Refusal::UnknownTask(id))?,
-            reserved: policy.budget.attempt_usd_max.max(Usd::ZERO),
+            phase: task.phase(policy)?,
+            base: begun.or_else(|| mission.tip.clone())?,
+            reserved: terms.reserved,
             granted_at: now,
             expires_at: now.plus_ms(self.silence_ms(task, mission)),
             deadline: now.plus_ms(policy.attempt_timeout_ms(agent.role)),
+            reservation: Some(terms.drawn),
         })
     }
 }

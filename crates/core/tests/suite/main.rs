@@ -14,6 +14,7 @@ mod journals;
 mod makespan;
 mod merge_model;
 mod merge_queue;
+mod money_rules;
 mod plan_rules;
 mod plans;
 mod queue;

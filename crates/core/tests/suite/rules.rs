@@ -315,7 +315,8 @@ fn a_cancelled_mission_stops_and_stays_cancelled() {
     assert_eq!(world.status("1"), Status::Cancelled);
     let ended = Refusal::MissionEnded { mission: M1, status: MissionStatus::Cancelled };
     assert_eq!(world.send(cancel()), Err(ended));
-    assert_eq!(world.state().wake_at(), None);
+    world.wait(60_000);
+    assert_eq!(world.state().wake_at(), None, "nobody waits for its bills any more");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kapelle_core::plan::TaskKind;
+use kapelle_core::plan::{Priority, TaskKind};
 use kapelle_core::policy::Policy;
 use kapelle_core::{Commit, Event, MissionId, TaskId};
 
@@ -27,6 +27,7 @@ pub(crate) struct MissionFacts {
 pub(crate) struct TaskFacts {
     pub mission: MissionId,
     pub kind: TaskKind,
+    pub priority: Priority,
     pub needs: Vec<TaskId>,
     pub merged: Option<Commit>,
 }
@@ -50,8 +51,8 @@ impl Facts {
                     self.names.insert((*mission, task.id.clone()), TaskId(number));
                     let needs = task.dependencies.iter();
                     let needs = needs.filter_map(|name| self.named(*mission, name)).collect();
-                    let facts =
-                        TaskFacts { mission: *mission, kind: task.kind, needs, merged: None };
+                    let (mission, kind, priority) = (*mission, task.kind, task.priority);
+                    let facts = TaskFacts { mission, kind, priority, needs, merged: None };
                     self.tasks.insert(TaskId(number), facts);
                 }
             }

@@ -78,11 +78,9 @@ impl Leases {
                 self.chores.insert(*fence, (*mission, *chore));
                 Ok(())
             }
-            Event::LeaseRenewed { fence, .. } | Event::CostCharged { fence, .. } => {
-                ensure(self.attempts.contains_key(fence), || {
-                    format!("an event about fence {fence}, which is no live lease")
-                })
-            }
+            Event::LeaseRenewed { fence, .. } => ensure(self.attempts.contains_key(fence), || {
+                format!("an event about fence {fence}, which is no live lease")
+            }),
             Event::AttemptFinished { fence, task, .. }
             | Event::CheckpointRaised { fence, task, .. } => self.end(*fence, *task).map(|_| ()),
             Event::AttemptFailed { fence, task, failure } => {

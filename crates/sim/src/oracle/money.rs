@@ -1,88 +1,409 @@
-//! Invariants of money: what is spent and reserved stays within the cap of the mission.
+//! Invariants of money, from a set of books that only knows the journal.
+//!
+//! Every cap has a purse of its own here. Money that is reserved is charged, given back or still
+//! held, to the millionth; an attempt is billed once; nothing starts while spending is stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kapelle_core::policy::Budget;
-use kapelle_core::{Event, Fence, MissionId, Usd};
+use kapelle_core::calendar::Span;
+use kapelle_core::event::Interruption;
+use kapelle_core::ledger::{Drawn, Limit, Policy, Pool, Purpose, Purse, Scope};
+use kapelle_core::report::Usage;
+use kapelle_core::task::Task;
+use kapelle_core::time::MINUTE_MS;
+use kapelle_core::{AgentId, Event, Fence, MissionId, Record, Role, State, TaskId, Timestamp, Usd};
 
 use super::{Facts, Verdict, ensure};
 
 #[derive(Debug, Default)]
-pub(super) struct Purse {
-    reserved: BTreeMap<Fence, (MissionId, Usd)>,
-    spent: BTreeMap<MissionId, Usd>,
-    /// Missions of which an attempt once spent more than was reserved for it.
-    overspent: BTreeSet<MissionId>,
-    /// Those of them that must be paused before the batch ends.
+pub(super) struct Books {
+    rules: Policy,
+    caps: BTreeMap<MissionId, Usd>,
+    retry_caps: BTreeMap<MissionId, Usd>,
+    tokens: BTreeMap<MissionId, u64>,
+    session: u32,
+    purses: BTreeMap<Scope, Purse>,
+    claims: BTreeMap<Fence, Claim>,
+    /// Attempts that ended without a bill, and whose money was given back.
+    unbilled: BTreeMap<Fence, Claim>,
+    billed: BTreeSet<Fence>,
+    flow: Flow,
+    minute: Vec<(Timestamp, Usd)>,
+    halted: Option<Timestamp>,
+    /// Missions of which an attempt spent more than was reserved for it, and which must be paused
+    /// before the batch ends.
     to_stop: BTreeSet<MissionId>,
 }
 
-impl Purse {
-    pub(super) fn observe(&mut self, event: &Event, facts: &Facts) -> Verdict {
-        match event {
-            Event::LeaseGranted { task, fence, reserved, .. } => {
-                let mission = facts.task(*task)?.mission;
-                let budget = facts.mission(mission)?.policy.budget;
-                ensure(*reserved == budget.attempt_usd_max, || {
-                    format!("lease {fence} reserves {reserved}, not {}", budget.attempt_usd_max)
+/// What was reserved for an attempt, and what of it is left.
+#[derive(Debug, Clone)]
+struct Claim {
+    mission: MissionId,
+    scopes: Vec<Scope>,
+    usd: Usd,
+    left: Usd,
+    estimate_left: Usd,
+    began_at: Timestamp,
+    deadline: Timestamp,
+    /// Until when the bill is awaited, once the attempt has ended without one.
+    awaited: Option<Timestamp>,
+}
+
+/// All that was ever reserved, and what became of it.
+#[derive(Debug, Default)]
+struct Flow {
+    reserved: u64,
+    charged: u64,
+    released: u64,
+}
+
+impl Books {
+    pub(super) fn observe(&mut self, record: &Record, facts: &Facts) -> Verdict {
+        let at = record.at;
+        match &record.event {
+            Event::SettingsChanged { settings, .. } => self.rules = settings.money.clone(),
+            Event::SessionStarted => self.session += 1,
+            Event::MissionOpened { mission, policy, .. } => {
+                self.caps.insert(*mission, policy.budget.mission_usd_max);
+            }
+            Event::CapRaised { mission, limit, usd, .. } => {
+                let caps = match limit {
+                    Limit::Retries => &mut self.retry_caps,
+                    _ => &mut self.caps,
+                };
+                let before = caps.insert(*mission, *usd);
+                ensure(before.is_none_or(|before| before < *usd), || {
+                    format!("a cap of {mission} was raised from {before:?} to {usd}")
                 })?;
-                self.reserved.insert(*fence, (mission, *reserved));
-                let (bound, cap) = (self.bound(mission), budget.mission_usd_max);
-                ensure(bound <= cap, || {
-                    format!("lease {fence} was granted: {bound} of {cap} are spent or reserved")
-                })
             }
-            Event::CostCharged { task, fence, usd, .. } => {
-                let mission = facts.task(*task)?.mission;
-                *self.spent.entry(mission).or_default() += *usd;
-                if self.reserved.get(fence).is_some_and(|(_, reserved)| usd > reserved) {
-                    self.overspent.insert(mission);
-                    self.to_stop.insert(mission);
-                }
-                Ok(())
+            Event::LeaseGranted { .. } => return self.grant(record, facts),
+            Event::CostCharged { task, fence, usd, usage } => {
+                let tokens = usage.iter().map(Usage::tokens).sum::<u64>();
+                *self.tokens.entry(facts.task(*task)?.mission).or_default() += tokens;
+                return self.charge(*task, *fence, *usd, at, facts);
             }
-            Event::AttemptFinished { fence, .. }
-            | Event::AttemptFailed { fence, .. }
-            | Event::AttemptInterrupted { fence, .. }
-            | Event::CheckpointRaised { fence, .. } => {
-                self.reserved.remove(fence);
-                Ok(())
+            Event::AttemptFinished { fence, .. } | Event::CheckpointRaised { fence, .. } => {
+                return self.release(*fence);
+            }
+            Event::AttemptFailed { fence, .. } => {
+                let timed_out = self.claims.get(fence).is_some_and(|claim| at >= claim.deadline);
+                return if timed_out { self.wait(*fence, at) } else { self.release(*fence) };
+            }
+            Event::AttemptInterrupted { fence, cause, .. } => {
+                return match cause {
+                    Interruption::HostRestarted
+                    | Interruption::LeaseExpired
+                    | Interruption::MissionPaused => self.wait(*fence, at),
+                };
+            }
+            Event::ReservationReleased { fence, usd, .. } => return self.give_up(*fence, *usd, at),
+            Event::MissionCancelled { mission, .. } => {
+                let of_mission =
+                    |claim: &Claim| claim.mission == *mission && claim.awaited.is_none();
+                let open = self.claims.iter().filter(|(_, claim)| of_mission(claim));
+                let fences: Vec<Fence> = open.map(|(fence, _)| *fence).collect();
+                return fences.into_iter().try_for_each(|fence| self.wait(fence, at));
             }
             // A person may have resumed it by the end of the same batch.
-            Event::MissionPaused { mission, .. } => {
+            Event::MissionPaused { mission, .. } | Event::MissionDelivered { mission, .. } => {
                 self.to_stop.remove(mission);
-                Ok(())
             }
-            Event::MissionCancelled { mission, .. } => {
-                self.reserved.retain(|_, (owner, _)| owner != mission);
-                Ok(())
+            Event::SpendingPaused { grace_ends_at, .. } => self.halted = Some(*grace_ends_at),
+            Event::SpendingResumed { by } => {
+                ensure(by.0 != "kapelle", || "Kapelle resumed spending by itself".into())?;
+                self.halted = None;
+                self.minute.clear();
             }
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn close(&mut self, facts: &Facts) -> Verdict {
-        if let Some(mission) = self.to_stop.pop_first() {
-            return Err(format!("an attempt of {mission} overspent, and the mission goes on"));
-        }
-        for (mission, spent) in &self.spent {
-            let (bound, cap) =
-                (self.bound(*mission), facts.mission(*mission)?.policy.budget.mission_usd_max);
-            ensure(bound <= cap || self.overspent.contains(mission), || {
-                format!("{mission} has {spent} spent, and with reservations {bound} of {cap}")
-            })?;
+            _ => {}
         }
         Ok(())
     }
 
-    /// Whether one more attempt fits the cap.
-    pub(super) fn affords(&self, mission: MissionId, budget: Budget) -> bool {
-        self.bound(mission) + budget.attempt_usd_max <= budget.mission_usd_max
+    fn grant(&mut self, record: &Record, facts: &Facts) -> Verdict {
+        let Event::LeaseGranted { task, fence, agent, reserved, reservation, deadline, .. } =
+            &record.event
+        else {
+            return Ok(());
+        };
+        ensure(self.halted.is_none(), || format!("lease {fence} was granted while halted"))?;
+        let of_task = facts.task(*task)?;
+        let mission = of_task.mission;
+        let attempt = facts.mission(mission)?.policy.budget.attempt_usd_max;
+        ensure(*reserved == attempt, || {
+            format!("lease {fence} reserves {reserved}, not {attempt}")
+        })?;
+        let Some(drawn) = reservation else {
+            return Err(format!("lease {fence} does not say where its money comes from"));
+        };
+        let open_to = Pool::open_to(drawn.purpose, of_task.priority);
+        ensure(drawn.pool.is_none_or(|pool| open_to.contains(&pool)), || {
+            format!("lease {fence} draws on {:?}, which is not for it", drawn.pool)
+        })?;
+        ensure(drawn.pool.is_some() == self.rules.pools.is_some(), || {
+            format!("lease {fence} draws on {:?}", drawn.pool)
+        })?;
+        ensure(self.has_tokens(mission), || format!("lease {fence} was granted without tokens"))?;
+        let scopes = self.scopes(mission, *task, *agent, drawn, record.at);
+        for scope in &scopes {
+            self.purses.entry(*scope).or_default().reserved +=
+                weight(*scope, *reserved, drawn.estimate);
+        }
+        for scope in &scopes {
+            let (purse, cap) = (self.purse(*scope), self.cap(*scope));
+            ensure(cap.is_none_or(|cap| purse.committed() <= cap), || {
+                let bound = purse.committed();
+                format!("lease {fence} was granted: {bound} of {cap:?} are bound in {scope:?}")
+            })?;
+        }
+        self.flow.reserved += reserved.as_micros();
+        let claim = Claim {
+            mission,
+            scopes,
+            usd: *reserved,
+            left: *reserved,
+            estimate_left: drawn.estimate,
+            began_at: record.at,
+            deadline: *deadline,
+            awaited: None,
+        };
+        self.claims.insert(*fence, claim);
+        Ok(())
     }
 
-    fn bound(&self, id: MissionId) -> Usd {
-        let spent = self.spent.get(&id).copied().unwrap_or_default();
-        let reserved = self.reserved.values().filter(|(mission, _)| *mission == id);
-        reserved.fold(spent, |sum, (_, usd)| sum + *usd)
+    fn charge(
+        &mut self,
+        task: TaskId,
+        fence: Fence,
+        usd: Usd,
+        at: Timestamp,
+        facts: &Facts,
+    ) -> Verdict {
+        ensure(self.billed.insert(fence), || format!("attempt {fence} was charged twice"))?;
+        let late = self.unbilled.remove(&fence);
+        let Some(claim) = late.clone().or_else(|| self.claims.get(&fence).cloned()) else {
+            return Err(format!("{task:?} was charged {usd} for {fence}, which was no attempt"));
+        };
+        let (covered, expected) = (claim.left.min(usd), claim.estimate_left.min(usd));
+        // What nobody held money for counts for the day on which it was told.
+        let scopes = match late {
+            Some(_) => self.without_claim(&claim, at),
+            None => claim.scopes.clone(),
+        };
+        for scope in scopes {
+            let covered = weight(scope, covered, expected);
+            let purse = self.purses.entry(scope).or_default();
+            purse.reserved = minus(purse.reserved, covered)?;
+            purse.spent += usd;
+            purse.excess += usd.saturating_sub(covered);
+        }
+        self.flow.charged += covered.as_micros();
+        let goes_on = facts.mission(claim.mission).is_ok_and(|m| !m.paused && !m.ended);
+        if usd > claim.usd && goes_on {
+            self.to_stop.insert(claim.mission);
+        }
+        self.minute.push((at, last_minute(usd, claim.began_at, at)));
+        if let Some(open) = self.claims.get_mut(&fence) {
+            open.left = minus(open.left, covered)?;
+            open.estimate_left = minus(open.estimate_left, expected)?;
+            if open.awaited.is_some() {
+                self.release(fence)?;
+            }
+        }
+        Ok(())
     }
+
+    /// The scopes of a bill that comes after its money was given back.
+    fn without_claim(&self, claim: &Claim, at: Timestamp) -> Vec<Scope> {
+        let moved = claim.scopes.iter().filter_map(|scope| match scope {
+            Scope::Pool(..) => None,
+            Scope::Session(_) => Some(Scope::Session(self.session)),
+            Scope::Day(_) => Some(Scope::Day(Span::Day.number(at))),
+            Scope::Week(_) => Some(Scope::Week(Span::Week.number(at))),
+            Scope::Month(_) => Some(Scope::Month(Span::Month.number(at))),
+            other => Some(*other),
+        });
+        moved.collect()
+    }
+
+    /// The attempt has ended without a bill: its money is held for a while.
+    fn wait(&mut self, fence: Fence, at: Timestamp) -> Verdict {
+        let until = at.plus_ms(self.rules.bill_ms);
+        let claim = self.claims.get_mut(&fence);
+        let claim = claim.ok_or_else(|| format!("attempt {fence} ended without a reservation"))?;
+        claim.awaited = Some(until);
+        Ok(())
+    }
+
+    fn give_up(&mut self, fence: Fence, usd: Usd, at: Timestamp) -> Verdict {
+        let claim = self.claims.get(&fence).cloned();
+        let claim = claim.ok_or_else(|| format!("nothing was held for {fence}"))?;
+        ensure(claim.awaited.is_some_and(|until| until <= at), || {
+            format!("the money of {fence} was given back before its time")
+        })?;
+        ensure(claim.left == usd, || format!("{usd} went back of {} for {fence}", claim.left))?;
+        self.release(fence)?;
+        let spent = Claim { left: Usd::ZERO, estimate_left: Usd::ZERO, ..claim };
+        self.unbilled.insert(fence, spent);
+        Ok(())
+    }
+
+    fn release(&mut self, fence: Fence) -> Verdict {
+        let claim = self.claims.remove(&fence);
+        let claim = claim.ok_or_else(|| format!("attempt {fence} ended without a reservation"))?;
+        for scope in claim.scopes {
+            let left = weight(scope, claim.left, claim.estimate_left);
+            let purse = self.purses.entry(scope).or_default();
+            purse.reserved = minus(purse.reserved, left)?;
+        }
+        self.flow.released += claim.left.as_micros();
+        Ok(())
+    }
+
+    /// After a batch: the sums are right, and the engine's books say the same.
+    pub(super) fn close(&mut self, state: &State, now: Timestamp) -> Verdict {
+        if let Some(mission) = self.to_stop.pop_first() {
+            return Err(format!("an attempt of {mission} overspent, and the mission goes on"));
+        }
+        let held: u64 = self.claims.values().map(|claim| claim.left.as_micros()).sum();
+        let Flow { reserved, charged, released } = self.flow;
+        ensure(reserved == charged + released + held, || {
+            format!("{reserved} were reserved, but {charged} + {released} + {held} are known")
+        })?;
+        for (scope, purse) in &self.purses {
+            let theirs = state.ledger().purse(*scope);
+            ensure(theirs == *purse, || format!("{scope:?} is {purse:?}, not {theirs:?}"))?;
+        }
+        for mission in state.missions() {
+            let Purse { spent, reserved, .. } = self.purse(Scope::Mission(mission.id));
+            ensure((mission.spent, mission.reserved) == (spent, reserved), || {
+                format!("{} shows other sums than {spent} and {reserved}", mission.id)
+            })?;
+        }
+        for (fence, claim) in &self.claims {
+            ensure(claim.awaited.is_none_or(|until| now < until), || {
+                format!("the bill of {fence} is awaited for ever")
+            })?;
+        }
+        self.judge_watchdog(now)
+    }
+
+    fn judge_watchdog(&mut self, now: Timestamp) -> Verdict {
+        self.minute.retain(|(at, _)| now.ms_since(*at) < MINUTE_MS);
+        let spent = self.minute.iter().fold(Usd::ZERO, |sum, (_, usd)| sum + *usd);
+        let max = self.rules.watchdog.minute_usd_max;
+        ensure(self.halted.is_some() || spent < max, || {
+            format!("{spent} were spent within a minute, and nobody stopped it")
+        })?;
+        let is_over = self.halted.is_some_and(|grace_ends_at| grace_ends_at <= now);
+        let running = self.claims.iter().find(|(_, claim)| claim.awaited.is_none());
+        ensure(!is_over || running.is_none(), || {
+            format!("attempt {running:?} still runs after the watchdog's grace")
+        })
+    }
+
+    /// Whether an attempt at this task fits every cap, whoever of its role makes it.
+    pub(super) fn affords(&self, task: &Task, role: Role, attempt: Usd, now: Timestamp) -> bool {
+        let purpose = if task.retrying { Purpose::Retry } else { Purpose::Work };
+        let estimate = match purpose {
+            Purpose::Retry => {
+                let attempts = u64::from(task.attempts.max(1));
+                Usd::micros(task.spent.as_micros().div_ceil(attempts))
+            }
+            _ => attempt,
+        };
+        let fits = |scope: Scope| {
+            let asked = weight(scope, attempt, estimate);
+            self.cap(scope).is_none_or(|cap| self.purse(scope).committed() + asked <= cap)
+        };
+        let day = Span::Day.number(now);
+        let pools = Pool::open_to(purpose, task.plan.priority);
+        let has_pool = pools.iter().any(|pool| fits(Scope::Pool(day, *pool)));
+        let drawn = Drawn { pool: None, purpose, estimate };
+        let fits_for = |seat| {
+            let agent = AgentId { role, seat };
+            self.scopes(task.mission, task.id, agent, &drawn, now).into_iter().all(fits)
+        };
+        self.halted.is_none()
+            && self.has_tokens(task.mission)
+            && (has_pool || self.rules.pools.is_none())
+            && (1..=SEATS_MAX).all(fits_for)
+    }
+
+    /// Whether one more attempt, of a token at least, fits the mission's tokens.
+    fn has_tokens(&self, mission: MissionId) -> bool {
+        let used = self.tokens.get(&mission).copied().unwrap_or_default();
+        let open = self.claims.values().filter(|claim| claim.mission == mission).count() as u64;
+        self.rules.tokens.mission_max.is_none_or(|max| used + open < max)
+    }
+
+    fn scopes(
+        &self,
+        mission: MissionId,
+        task: TaskId,
+        agent: AgentId,
+        drawn: &Drawn,
+        at: Timestamp,
+    ) -> Vec<Scope> {
+        let day = Span::Day.number(at);
+        let mut scopes = vec![
+            Scope::Project,
+            Scope::Session(self.session),
+            Scope::Mission(mission),
+            Scope::Task(mission, Some(task)),
+            Scope::Agent(mission, Some(agent)),
+            Scope::Day(day),
+            Scope::Week(Span::Week.number(at)),
+            Scope::Month(Span::Month.number(at)),
+        ];
+        scopes.extend(drawn.pool.map(|pool| Scope::Pool(day, pool)));
+        if drawn.purpose == Purpose::Retry {
+            scopes.push(Scope::Retries(mission));
+        }
+        scopes
+    }
+
+    fn purse(&self, scope: Scope) -> Purse {
+        self.purses.get(&scope).copied().unwrap_or_default()
+    }
+
+    fn cap(&self, scope: Scope) -> Option<Usd> {
+        let caps = &self.rules.caps;
+        match scope {
+            Scope::Project => caps.project_usd_max,
+            Scope::Session(_) => caps.session_usd_max,
+            Scope::Mission(mission) => {
+                self.caps.get(&mission).copied().into_iter().chain(caps.mission_usd_max).min()
+            }
+            Scope::Retries(mission) => {
+                let raised = self.retry_caps.get(&mission).copied().unwrap_or_default();
+                caps.retries_usd_max.map(|cap| cap.max(raised))
+            }
+            Scope::Task(..) => caps.task_usd_max,
+            Scope::Agent(..) => caps.agent_usd_max,
+            Scope::Day(_) => caps.day_usd_max,
+            Scope::Week(_) => caps.week_usd_max,
+            Scope::Month(_) => caps.month_usd_max,
+            Scope::Pool(_, pool) => Some(self.rules.pools?.of(pool, caps.day_usd_max?)),
+            Scope::CouncilDay(_) | Scope::CouncilWeek(_) | Scope::ScalingDay(_) => None,
+        }
+    }
+}
+
+/// No team of this world has more seats for a role.
+const SEATS_MAX: u32 = 8;
+
+/// Retries are admitted by what they will probably cost.
+fn weight(scope: Scope, worst: Usd, estimate: Usd) -> Usd {
+    if matches!(scope, Scope::Retries(_)) { estimate } else { worst }
+}
+
+fn minus(from: Usd, usd: Usd) -> Result<Usd, String> {
+    ensure(usd <= from, || format!("{usd} were taken from {from}"))?;
+    Ok(from.saturating_sub(usd))
+}
+
+/// What of an even spending falls into its last minute, rounded up.
+fn last_minute(usd: Usd, began_at: Timestamp, at: Timestamp) -> Usd {
+    let took_ms = at.ms_since(began_at).max(MINUTE_MS);
+    Usd::micros((usd.as_micros() * MINUTE_MS).div_ceil(took_ms))
 }

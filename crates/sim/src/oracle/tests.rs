@@ -2,6 +2,7 @@
 
 use kapelle_core::event::Chore;
 use kapelle_core::flow::Phase;
+use kapelle_core::ledger::{Drawn, Pool, Purpose};
 use kapelle_core::plan::{Plan, PlannedTask};
 use kapelle_core::policy::Policy;
 use kapelle_core::{
@@ -64,6 +65,11 @@ fn lease(task: u32, fence: u64, seat: u32) -> Event {
         granted_at: NOW,
         expires_at: NOW.plus_ms(1_000),
         deadline: NOW.plus_ms(1_000),
+        reservation: Some(Drawn {
+            pool: Some(Pool::Baseline),
+            purpose: Purpose::Work,
+            estimate: Policy::default().budget.attempt_usd_max,
+        }),
     }
 }
 

@@ -69,6 +69,14 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         | Event::QueueBackedUp { .. }
         | Event::RateUseReported { .. }
         | Event::SettingsChanged { .. }
+        | Event::SessionStarted
+        | Event::CapRaised { .. }
+        | Event::SpendingWarned { .. }
+        | Event::BurnAlerted { .. }
+        | Event::SpendingPaused { .. }
+        | Event::SpendingStopped
+        | Event::SpendingResumed { .. }
+        | Event::ReservationReleased { .. }
         | Event::MissionOpened { .. }
         | Event::PlanAccepted { .. }
         | Event::PlanWarned { .. }
@@ -142,6 +150,7 @@ impl Telling<'_> {
             granted_at,
             expires_at,
             deadline,
+            ..
         } = event
         else {
             return Ok(());

@@ -31,9 +31,17 @@ impl Touched {
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. }
             | Event::PlanWarned { .. }
-            | Event::SettingsChanged { .. } => {}
+            | Event::SettingsChanged { .. }
+            | Event::SessionStarted
+            | Event::CapRaised { .. }
+            | Event::SpendingWarned { .. }
+            | Event::BurnAlerted { .. }
+            | Event::SpendingPaused { .. }
+            | Event::SpendingStopped
+            | Event::SpendingResumed { .. } => {}
             Event::LeaseGranted { task, .. }
             | Event::CostCharged { task, .. }
+            | Event::ReservationReleased { task, .. }
             | Event::AttemptFinished { task, .. }
             | Event::AttemptFailed { task, .. }
             | Event::AttemptInterrupted { task, .. }

@@ -65,7 +65,8 @@ fn moves(overspending: bool) -> impl Strategy<Value = Vec<Move>> {
     let bills = u32::from(overspending);
     let reserve =
         (accounts(), units(), 0u64..400, 0u64..5_000).prop_map(|(account, unit, cents, tokens)| {
-            Move::Reserve(Request { account, unit, usd: Usd::cents(cents), tokens })
+            let usd = Usd::cents(cents);
+            Move::Reserve(Request { account, unit, usd, estimate: usd, tokens })
         });
     let one = prop_oneof![
         6 => reserve,

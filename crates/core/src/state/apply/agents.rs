@@ -44,6 +44,7 @@ impl State {
             }
             self.scaling_stale = true;
         }
+        self.ledger.configured(settings.money.clone());
         self.settings = Arc::new(settings.clone());
     }
 

@@ -105,10 +105,6 @@ impl State {
                 self.timers.remove(&(lease.expires_at, Timer::Lease(fence)));
                 self.timers.remove(&(lease.deadline, Timer::Deadline(fence)));
                 self.release_seat(lease.agent);
-                let reserved = lease.reserved;
-                self.with_mission(lease.mission, |m| {
-                    m.reserved = m.reserved.saturating_sub(reserved);
-                });
                 lease.mission
             }
         };

@@ -11,7 +11,7 @@ use crate::money::Usd;
 use crate::plan::PlannedTask;
 use crate::plan::gaps::Gaps;
 use crate::plan::operation::Operations;
-use crate::state::{State, Timer};
+use crate::state::{Billed, State, Timer};
 use crate::task::{Stage, Task, score};
 use crate::time::Timestamp;
 
@@ -51,6 +51,7 @@ impl State {
             merging: None,
             chore_failures: 0,
         });
+        self.ledger.mission_capped(*mission, policy.budget.mission_usd_max);
         self.want(*mission, Chore::Branch(*mission));
     }
 
@@ -101,12 +102,20 @@ impl State {
     ) {
         let live = self.mission(id).map(|m| m.live.clone()).unwrap_or_default();
         for fence in live {
-            self.end_live(fence);
+            match self.lease(fence) {
+                Some(_) => self.end_attempt(fence, Billed::Later, at),
+                None => drop(self.end_live(fence)),
+            }
         }
         let of_mission = |timer: &Timer, state: &State| match timer {
             Timer::Chore(mission, _) => *mission == id,
             Timer::Backoff(task) => state.task(*task).is_some_and(|t| t.mission == id),
-            Timer::Lease(_) | Timer::Deadline(_) | Timer::Scale(_) => false,
+            Timer::Renewal(mission) => *mission == id,
+            Timer::Lease(_)
+            | Timer::Deadline(_)
+            | Timer::Scale(_)
+            | Timer::Bill(_)
+            | Timer::Grace => false,
         };
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().filter(|(_, t)| !of_mission(t, self)).collect();

@@ -4,17 +4,20 @@ use crate::checklist::Checklist;
 use crate::effect::Effect;
 use crate::event::{Chore, Event, Restart};
 use crate::failure::Failure;
-use crate::ids::{Fence, TaskId};
+use crate::ids::TaskId;
+use crate::ledger::{Drawn, Purpose};
 use crate::money::Usd;
 use crate::report::ResumeData;
-use crate::state::{Lease, Live, State, Timer};
+use crate::state::money::account;
+use crate::state::{Billed, Lease, Live, State, Timer};
 use crate::task::Stage;
+use crate::time::Timestamp;
 
 impl State {
     /// The arms of `apply` about agents at work; it names each of them, so none is forgotten.
-    pub(in crate::state) fn apply_to_work(&mut self, event: &Event) {
+    pub(in crate::state) fn apply_to_work(&mut self, event: &Event, at: Timestamp) {
         match event {
-            Event::LeaseGranted { .. } => self.grant(event),
+            Event::LeaseGranted { .. } => self.grant(event, at),
             Event::LeaseRenewed { fence, expires_at } => {
                 if let Some(Live::Attempt(lease)) = self.live.get_mut(fence) {
                     self.timers.remove(&(lease.expires_at, Timer::Lease(*fence)));
@@ -23,25 +26,27 @@ impl State {
                     self.timers.insert((*expires_at, Timer::Lease(*fence)));
                 }
             }
-            Event::CostCharged { task, fence, usd, .. } => self.charge(*task, *fence, *usd),
             Event::AttemptFinished { task, fence, change, .. } => {
-                self.end_live(*fence);
+                self.end_attempt(*fence, Billed::AtItsEnd, at);
                 let gating = Stage::Gating { change: change.clone() };
                 self.move_to(*task, gating);
                 self.want_for(*task, Chore::Gate(*task));
             }
             Event::AttemptFailed { task, fence, failure } => {
-                self.end_live(*fence);
+                // Reports come before the deadline; at the deadline it is the clock that ends it.
+                let is_over = self.lease(*fence).is_some_and(|lease| at >= lease.deadline);
+                let billed = if is_over { Billed::Later } else { Billed::AtItsEnd };
+                self.end_attempt(*fence, billed, at);
                 self.with_checklist(*task, Checklist::failed);
                 self.fail(*task, failure);
             }
             Event::AttemptInterrupted { task, fence, .. } => {
-                self.end_live(*fence);
+                self.end_attempt(*fence, Billed::Later, at);
                 self.with_checklist(*task, Checklist::interrupted);
                 self.move_to(*task, Stage::Ready);
             }
             Event::CheckpointRaised { task, fence, question, change } => {
-                self.end_live(*fence);
+                self.end_attempt(*fence, Billed::AtItsEnd, at);
                 self.with_task(*task, |t| {
                     t.unfinished = change.clone().or(t.unfinished.take());
                 });
@@ -100,7 +105,7 @@ impl State {
         self.with_checklist(id, Checklist::discarded);
     }
 
-    pub(in crate::state) fn grant(&mut self, event: &Event) {
+    pub(in crate::state) fn grant(&mut self, event: &Event, at: Timestamp) {
         let Event::LeaseGranted {
             task,
             fence,
@@ -111,12 +116,15 @@ impl State {
             granted_at,
             expires_at,
             deadline,
+            reservation,
         } = event
         else {
             return;
         };
         let Some(owner) = self.task(*task) else { return };
         let mission = owner.mission;
+        let purpose = reservation.as_ref().map_or(Purpose::Work, |drawn| drawn.purpose);
+        let account = account(owner, *agent, purpose);
         // Work that was interrupted by a question goes on; its phase began where it began.
         let began = owner.phase_base.clone().filter(|_| owner.unfinished.is_some());
         let since = began.unwrap_or_else(|| base.clone());
@@ -128,7 +136,11 @@ impl State {
             t.phase_base = Some(since.clone());
         });
         self.with_checklist(*task, |list| list.begun(*granted_at));
-        self.with_mission(mission, |m| m.reserved += *reserved);
+        let billed = if reservation.is_some() { Billed::Later } else { Billed::AtItsEnd };
+        let unknown = Drawn { pool: None, purpose, estimate: Usd::ZERO };
+        let drawn = reservation.as_ref().unwrap_or(&unknown);
+        let id = self.ledger.attempt_reserved(account.clone(), *reserved, drawn, at);
+        self.count(mission);
         self.take_seat(*agent, *task, *fence);
         self.timers.insert((*expires_at, Timer::Lease(*fence)));
         self.timers.insert((*deadline, Timer::Deadline(*fence)));
@@ -138,6 +150,9 @@ impl State {
             agent: *agent,
             base: base.clone(),
             reserved: *reserved,
+            reservation: Some(id),
+            account,
+            billed,
             granted_at: *granted_at,
             expires_at: *expires_at,
             deadline: *deadline,
@@ -159,13 +174,5 @@ impl State {
             task.last_failure = Some(failure.clone());
         });
         self.unwant(id, Chore::CandidateChecks(id));
-    }
-
-    pub(in crate::state) fn charge(&mut self, id: TaskId, fence: Fence, usd: Usd) {
-        self.with_task(id, |task| task.spent += usd);
-        self.with_mission_of(id, |mission| mission.spent += usd);
-        if let Some(agent) = self.lease(fence).map(|lease| lease.agent) {
-            self.charge_seat(agent, usd);
-        }
     }
 }

@@ -1,0 +1,134 @@
+//! Money: reservations, charges and bills that come late.
+
+use crate::event::{Event, PauseReason};
+use crate::ids::{Fence, MissionId, TaskId};
+use crate::ledger::{Limit, Remedy, Scope};
+use crate::limits;
+use crate::money::Usd;
+use crate::report::Usage;
+use crate::state::{Bill, Billed, Lease, Live, State, Timer};
+use crate::time::Timestamp;
+
+impl State {
+    /// The arms of `apply` about money; it names each of them, so none is forgotten.
+    pub(in crate::state) fn apply_to_money(&mut self, event: &Event, at: Timestamp) {
+        match event {
+            Event::CostCharged { task, fence, usd, usage } => {
+                self.charge(*task, *fence, *usd, usage, at);
+            }
+            Event::SessionStarted => self.ledger.session_started(at),
+            Event::CapRaised { mission, limit: Limit::Retries, usd, .. } => {
+                self.ledger.retries_capped(*mission, *usd);
+            }
+            Event::CapRaised { mission, usd, .. } => self.ledger.mission_capped(*mission, *usd),
+            Event::BurnAlerted { .. } => self.ledger.alerted(at),
+            Event::SpendingPaused { grace_ends_at, .. } => {
+                self.ledger.paused(at, *grace_ends_at);
+                self.timers.insert((*grace_ends_at, Timer::Grace));
+            }
+            Event::SpendingStopped => {
+                self.end_grace();
+                self.ledger.stopped(at);
+            }
+            Event::SpendingResumed { .. } => {
+                self.end_grace();
+                self.ledger.resumed();
+            }
+            Event::ReservationReleased { fence, .. } => self.stop_awaiting(*fence),
+            _ => {}
+        }
+    }
+
+    fn charge(&mut self, id: TaskId, fence: Fence, usd: Usd, usage: &[Usage], at: Timestamp) {
+        let tokens = usage.iter().fold(0, |sum: u64, used| sum.saturating_add(used.tokens()));
+        let charge = self.charge_of(fence, usd, tokens, at);
+        if let Some(charge) = &charge {
+            self.ledger.charged(charge);
+        }
+        if let Some(bill) = self.bills.remove(&fence) {
+            self.timers.remove(&(bill.until, Timer::Bill(fence)));
+            self.free(&bill);
+        }
+        self.with_task(id, |task| task.spent += usd);
+        if let Some(agent) = charge.and_then(|charge| charge.account.agent) {
+            self.charge_seat(agent, usd);
+        }
+        if let Some(mission) = self.task(id).map(|task| task.mission) {
+            self.count(mission);
+        }
+    }
+
+    /// The attempt has ended. What it did not spend goes back, unless its bill is still to come.
+    pub(in crate::state) fn end_attempt(&mut self, fence: Fence, billed: Billed, at: Timestamp) {
+        let Some(Live::Attempt(lease)) = self.end_live(fence) else { return };
+        match (billed, lease.billed) {
+            (Billed::Later, Billed::Later) => self.await_bill(fence, lease, at),
+            _ => {
+                if let Some(id) = lease.reservation {
+                    self.ledger.released(id);
+                }
+                self.count(lease.mission);
+            }
+        }
+    }
+
+    fn await_bill(&mut self, fence: Fence, lease: Lease, at: Timestamp) {
+        let until = at.plus_ms(self.settings.money.bill_ms);
+        self.timers.insert((until, Timer::Bill(fence)));
+        let Lease { task, account, reserved, reservation, granted_at: began_at, .. } = lease;
+        let bill = Bill { task, account, reserved, reservation, began_at, until };
+        self.bills.insert(fence, bill);
+        while self.bills.len() > limits::BILLS_AWAITED_MAX {
+            let Some((oldest, bill)) = self.bills.pop_first() else { return };
+            self.timers.remove(&(bill.until, Timer::Bill(oldest)));
+            self.free(&bill);
+        }
+    }
+
+    /// Its money is free again; a bill that comes after all is an overspend, but it is paid.
+    fn stop_awaiting(&mut self, fence: Fence) {
+        let Some(mut bill) = self.bills.remove(&fence) else { return };
+        self.timers.remove(&(bill.until, Timer::Bill(fence)));
+        self.free(&bill);
+        bill.reservation = None;
+        self.bills.insert(fence, bill);
+    }
+
+    fn free(&mut self, bill: &Bill) {
+        if let Some(id) = bill.reservation {
+            self.ledger.released(id);
+        }
+        self.count(bill.account.mission);
+    }
+
+    /// The sums that a mission shows are those of the ledger.
+    pub(in crate::state) fn count(&mut self, mission: MissionId) {
+        let purse = self.ledger.purse(Scope::Mission(mission));
+        self.with_mission(mission, |m| {
+            m.spent = purse.spent;
+            m.reserved = purse.reserved;
+        });
+    }
+
+    fn end_grace(&mut self) {
+        if let Some(at) = self.ledger.grace_ends_at() {
+            self.timers.remove(&(at, Timer::Grace));
+        }
+    }
+
+    /// A mission that was paused for a limit goes on when the limit begins anew.
+    pub(in crate::state) fn await_renewal(&mut self, mission: MissionId, reason: &PauseReason) {
+        let PauseReason::Limit { refusal } = reason else { return };
+        if let Remedy::WaitUntil(at) = refusal.remedy() {
+            self.timers.insert((at, Timer::Renewal(mission)));
+        }
+    }
+
+    pub(in crate::state) fn stop_renewal(&mut self, mission: MissionId) {
+        let paused = self.mission(mission).and_then(|mission| mission.paused.clone());
+        let Some(PauseReason::Limit { refusal }) = paused else { return };
+        if let Remedy::WaitUntil(at) = refusal.remedy() {
+            self.timers.remove(&(at, Timer::Renewal(mission)));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Money: what an attempt may cost, what it did cost, and what stops all spending.
+
+use super::decide::Decision;
+use super::people::{said, signed};
+use super::{Live, State};
+use crate::command::Spending;
+use crate::event::{Event, PauseReason};
+use crate::ids::{Actor, AgentId, Fence, MissionId, TaskId};
+use crate::ledger::{
+    Account, Charge, Crew, Drawn, Limit, Purpose, Remedy, Request, Scope, Unit, WatchdogState,
+};
+use crate::mission::Mission;
+use crate::money::Usd;
+use crate::refusal::Refusal;
+use crate::task::Task;
+use crate::time::Timestamp;
+use crate::{ledger, limits};
+
+/// On what terms an attempt may start.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Terms {
+    pub reserved: Usd,
+    pub drawn: Drawn,
+}
+
+/// Why no attempt at a task may start now, although somebody is free to make it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Hindrance {
+    #[error(transparent)]
+    Money(#[from] ledger::Refusal),
+}
+
+/// Who or what ends a hindrance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cure {
+    /// The end of something that is under way.
+    Soon,
+    /// A person, or a moment that is far away: nobody should wait at the door for it.
+    Later,
+}
+
+impl State {
+    /// Why this task cannot start, if something other than a free agent is missing.
+    #[must_use]
+    pub fn hindrance(&self, task: &Task) -> Option<Hindrance> {
+        let role = task.phase(&self.mission(task.mission)?.policy)?.role();
+        self.terms(task.id, AgentId { role, seat: 1 }, self.at).err()
+    }
+
+    /// The terms of an attempt at this task, or what stands in its way.
+    pub(super) fn terms(
+        &self,
+        id: TaskId,
+        agent: AgentId,
+        now: Timestamp,
+    ) -> Result<Terms, Hindrance> {
+        let Ok((task, mission)) = self.task_or_refuse(id) else {
+            return Err(ledger::Refusal::DayClosed.into());
+        };
+        let reserved = mission.policy.budget.attempt_usd_max;
+        let purpose = if task.retrying { Purpose::Retry } else { Purpose::Work };
+        let estimate = match purpose {
+            Purpose::Retry => mean_cost(task),
+            Purpose::Work | Purpose::Council => reserved,
+        };
+        let reservation = self.ledger.reserve(
+            &Request {
+                account: account(task, agent, purpose),
+                unit: Unit::Attempt,
+                usd: reserved,
+                estimate,
+                tokens: limits::ATTEMPT_TOKENS_MIN,
+            },
+            now,
+        )?;
+        Ok(Terms { reserved, drawn: Drawn { pool: reservation.pool, purpose, estimate } })
+    }
+
+    /// Pauses a mission that has nothing in flight and cannot start anything by itself.
+    pub(super) fn pause_stuck(&self, now: Timestamp) -> Vec<Event> {
+        let idle = self.with_ready.iter().filter_map(|id| self.mission(*id));
+        let mut idle = idle.filter(|mission| mission.live.is_empty() && mission.chores.is_empty());
+        let stuck = idle.find_map(|mission| Some((mission, self.stuck(mission, now)?)));
+        let Some((mission, hindrance)) = stuck else { return Vec::new() };
+        self.pause_for(mission, hindrance.pauses(), Actor::kapelle(), None)
+    }
+
+    /// What stands in the way of all work of a mission, if nothing under way will clear it.
+    fn stuck(&self, mission: &Mission, now: Timestamp) -> Option<Hindrance> {
+        let mut first = None;
+        for (&role, queue) in &mission.ready {
+            for (_, task) in queue.iter().take(limits::SCHEDULE_LOOKAHEAD_MAX) {
+                let hindrance = self.terms(*task, AgentId { role, seat: 1 }, now).err()?;
+                if self.cure(&hindrance) == Cure::Soon {
+                    return None;
+                }
+                first.get_or_insert(hindrance);
+            }
+        }
+        first
+    }
+
+    fn cure(&self, hindrance: &Hindrance) -> Cure {
+        match hindrance {
+            Hindrance::Money(ledger::Refusal::Halted { .. }) => match self.ledger.watchdog() {
+                WatchdogState::Stopped { .. } => Cure::Later,
+                WatchdogState::Paused { .. } | WatchdogState::Watching => Cure::Soon,
+            },
+            Hindrance::Money(refusal) => match refusal.remedy() {
+                Remedy::WaitForRelease => Cure::Soon,
+                Remedy::WaitUntil(_) | Remedy::Escalate | Remedy::Person => Cure::Later,
+            },
+        }
+    }
+
+    /// What the clock and the charges so far demand before anything else starts.
+    pub(super) fn alarm(&self, now: Timestamp) -> Option<Event> {
+        if let Some(alarm) = self.ledger.alarm(now) {
+            let grace_ends_at = now.plus_ms(self.ledger.policy().watchdog.grace_ms);
+            return Some(Event::SpendingPaused { alarm, grace_ends_at });
+        }
+        self.ledger.burn_alert(now).map(|alert| Event::BurnAlerted { alert })
+    }
+
+    /// The grace is over: whatever could still spend is ended, and its mission waits for a person.
+    pub(super) fn stop_spending(&self) -> Vec<Event> {
+        let mut missions: Vec<MissionId> = self.leases().map(|(_, lease)| lease.mission).collect();
+        missions.sort_unstable();
+        missions.dedup();
+        let mut events = vec![Event::SpendingStopped];
+        for mission in missions.into_iter().filter_map(|id| self.mission(id)) {
+            events.extend(self.pause_for(mission, PauseReason::Watchdog, Actor::kapelle(), None));
+        }
+        events
+    }
+
+    pub(super) fn resume_spending(&self, by: &Actor) -> Decision {
+        signed(by)?;
+        if self.ledger.watchdog() == WatchdogState::Watching {
+            return Err(Refusal::NotHalted);
+        }
+        let stopped = |mission: &&Mission| mission.paused == Some(PauseReason::Watchdog);
+        let resumed = self.missions.iter().filter(stopped);
+        let resumed = resumed.map(|m| Event::MissionResumed { mission: m.id, by: by.clone() });
+        Ok([Event::SpendingResumed { by: by.clone() }].into_iter().chain(resumed).collect())
+    }
+
+    pub(super) fn raise_cap(
+        &self,
+        id: MissionId,
+        limit: Limit,
+        asked: Usd,
+        reason: &str,
+        by: &Actor,
+    ) -> Decision {
+        self.open_mission_or_refuse(id)?;
+        said("the reason", reason, limits::REASON_CHARS_MAX)?;
+        signed(by)?;
+        let scope = match limit {
+            Limit::Mission => Scope::Mission(id),
+            Limit::Retries => Scope::Retries(id),
+            _ => return Err(Refusal::NotOfMission { limit }),
+        };
+        let cap = self.ledger.cap(scope).ok_or(Refusal::NotCapped { limit })?;
+        if asked <= cap {
+            return Err(Refusal::NotRaised { limit, cap, asked });
+        }
+        let rule = self.settings.money.caps.mission_usd_max;
+        if let Some(cap) = rule.filter(|cap| limit == Limit::Mission && asked > *cap) {
+            return Err(Refusal::OverProjectRules { cap, asked });
+        }
+        let (reason, by) = (reason.to_owned(), by.clone());
+        Ok(vec![Event::CapRaised { mission: id, limit, usd: asked, reason, by }])
+    }
+
+    /// The bill of an attempt that had ended before it came. It is paid once.
+    pub(super) fn report_spending(
+        &self,
+        fence: Fence,
+        spent: &Spending,
+        now: Timestamp,
+    ) -> Decision {
+        match self.live(fence) {
+            Some(Live::Attempt(_)) => return Err(Refusal::StillRunning { fence }),
+            Some(Live::Chore { .. }) => {
+                return Err(Refusal::OtherFence { presented: fence, expected: "an attempt" });
+            }
+            None => {}
+        }
+        let bill = self.bills.get(&fence).ok_or(Refusal::StaleFence { presented: fence })?;
+        let mut events = self.charge_for(fence, bill.task, bill.reserved, spent, now);
+        let mission = self.mission_or_refuse(bill.account.mission)?;
+        if spent.usd > bill.reserved && mission.paused.is_none() && !mission.has_ended() {
+            let reason = PauseReason::Overspent { reserved: bill.reserved, spent: spent.usd };
+            events.extend(self.pause_for(mission, reason, Actor::kapelle(), None));
+        }
+        Ok(events)
+    }
+
+    pub(super) fn release_bill(&self, fence: Fence) -> Vec<Event> {
+        let Some(bill) = self.bills.get(&fence) else { return Vec::new() };
+        let usd = bill.reservation.map_or(Usd::ZERO, |id| self.ledger.remainder(id));
+        vec![Event::ReservationReleased { task: bill.task, fence, usd }]
+    }
+
+    /// The charge for what an attempt spent, with the warnings that it gives rise to.
+    pub(super) fn charge_for(
+        &self,
+        fence: Fence,
+        task: TaskId,
+        reserved: Usd,
+        spent: &Spending,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        // What is not known is never taken for less than it can be.
+        let worst = spent.unpriced.as_ref().map_or(Usd::ZERO, |_| reserved);
+        let (usd, usage) = (spent.usd.max(worst), spent.usage.clone());
+        let tokens = usage.iter().fold(0, |sum: u64, used| sum.saturating_add(used.tokens()));
+        let charge = self.charge_of(fence, usd, tokens, now);
+        let warnings = charge.iter().flat_map(|charge| {
+            let mission = charge.account.mission;
+            let warned = move |warning| Event::SpendingWarned { mission, warning };
+            self.ledger.warnings(charge).into_iter().map(warned)
+        });
+        [Event::CostCharged { task, fence, usd, usage }].into_iter().chain(warnings).collect()
+    }
+
+    /// A charge as the ledger takes it, against a live attempt or one whose bill is awaited.
+    pub(super) fn charge_of(
+        &self,
+        fence: Fence,
+        usd: Usd,
+        tokens: u64,
+        at: Timestamp,
+    ) -> Option<Charge> {
+        if let Some(bill) = self.bills.get(&fence) {
+            let (reservation, account) = (bill.reservation, bill.account.clone());
+            return Some(Charge { reservation, account, usd, tokens, began_at: bill.began_at, at });
+        }
+        let lease = self.lease(fence)?;
+        Some(Charge {
+            reservation: lease.reservation,
+            account: lease.account.clone(),
+            usd,
+            tokens,
+            began_at: lease.granted_at,
+            at,
+        })
+    }
+}
+
+impl Hindrance {
+    fn pauses(self) -> PauseReason {
+        match self {
+            Hindrance::Money(ledger::Refusal::OverLimit {
+                limit: Limit::Mission,
+                cap,
+                spent,
+                ..
+            }) => PauseReason::Budget { spent, cap },
+            Hindrance::Money(ledger::Refusal::Halted { .. }) => PauseReason::Watchdog,
+            Hindrance::Money(refusal) => PauseReason::Limit { refusal },
+        }
+    }
+}
+
+/// What an attempt at this task has cost so far, on average, rounded up.
+fn mean_cost(task: &Task) -> Usd {
+    Usd::micros(task.spent.as_micros().div_ceil(u64::from(task.attempts.max(1))))
+}
+
+pub(super) fn account(task: &Task, agent: AgentId, purpose: Purpose) -> Account {
+    Account {
+        mission: task.mission,
+        task: Some(task.id),
+        agent: Some(agent),
+        crew: Crew::Standing,
+        purpose,
+        priority: task.plan.priority,
+    }
+}
