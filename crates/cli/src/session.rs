@@ -320,6 +320,7 @@ fn exit_of(status: MissionStatus, paused: Option<&PauseReason>) -> Exit {
             ),
         ) => Exit::Budget,
         (_, Some(PauseReason::Environment { .. })) => Exit::Environment,
+        (_, Some(PauseReason::FailureRate { .. })) => Exit::Failed,
         (MissionStatus::Running | MissionStatus::Delivering, None) => Exit::Interrupted,
         (
             MissionStatus::Paused

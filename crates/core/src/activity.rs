@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::escalation::Next;
 use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
@@ -139,9 +140,17 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::CheckpointRaised { .. }
         | Event::CheckpointAnswered { .. }
         | Event::ChangeRejected { .. }
-        | Event::RetryScheduled { .. }
+        | Event::RetryScheduled { .. } => return work_line(state, event),
+        Event::TroubleMet { .. }
+        | Event::AttemptAbandoned { .. }
         | Event::TaskDeadLettered { .. }
-        | Event::TaskBlocked { .. } => return work_line(state, event),
+        | Event::TaskBlocked { .. }
+        | Event::TaskUnblocked { .. }
+        | Event::TaskRequeued { .. } => return failure_line(state, event),
+        Event::PersonNotified { causes } => {
+            let told: Vec<String> = causes.iter().map(ToString::to_string).collect();
+            Told::warn(format!("needs a person: {}", told.join("; ")))
+        }
         Event::ChecksFinished { .. }
         | Event::PhaseAccepted { .. }
         | Event::CandidateBuilt { .. }
@@ -215,12 +224,37 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
             };
             (task, Told::warn(format!("will try again from {from}")))
         }
-        Event::TaskDeadLettered { task } => {
-            (task, Told::error("gave up: no retries left".to_owned()))
+        _ => return None,
+    };
+    Some(told.of_task(state, *task).line())
+}
+
+/// The arms of `line` about failures; it names each of them, so none is forgotten.
+fn failure_line(state: &State, event: &Event) -> Option<Line> {
+    let (task, told) = match event {
+        // A retry and a dead letter have a line of their own.
+        Event::TroubleMet { next: Next::Retry { .. } | Next::AskHuman { .. }, .. } => return None,
+        Event::TroubleMet { task, next, .. } => {
+            (task, Told::warn(format!("escalates to {}", next.tier())))
+        }
+        Event::AttemptAbandoned { task, failure, .. } => {
+            let text = format!("the host could not perform it: {}", last_line(&failure.message));
+            (task, Told::error(text))
+        }
+        Event::TaskDeadLettered { task, letter } => {
+            let because = letter.as_ref().map(|letter| letter.because.to_string());
+            let because = because.unwrap_or_else(|| "no retries left".to_owned());
+            (task, Told::error(format!("gave up: {because}")))
         }
         Event::TaskBlocked { task, on } => {
             let on = state.task(*on).map_or("?", |t| t.name());
             (task, Told::error(format!("Dependency {on} failed")))
+        }
+        Event::TaskUnblocked { task } => {
+            (task, Told::info("nothing blocks it any more".to_owned()))
+        }
+        Event::TaskRequeued { task, reason, by } => {
+            (task, Told::info(format!("put back to work: {}", first_line(reason))).by(by))
         }
         _ => return None,
     };

@@ -96,6 +96,13 @@ pub enum Command {
         spent: Spending,
     },
 
+    /// From a person: a task that gave up lives again, with all that was blocked by it alone.
+    RequeueTask {
+        task: TaskId,
+        reason: String,
+        by: Actor,
+    },
+
     /// From a host: it has just started, so nothing of what it ran before is alive.
     HostStarted,
     /// From a host: these attempts are alive.
@@ -190,6 +197,7 @@ impl Command {
             | Command::RaiseCap { .. }
             | Command::ResumeSpending { .. }
             | Command::ReportSpending { .. }
+            | Command::RequeueTask { .. }
             | Command::HostStarted
             | Command::Heartbeat { .. }
             | Command::Tick => None,
@@ -209,6 +217,8 @@ pub enum AttemptOutcome {
         change: Option<Commit>,
     },
     Failed(Failure),
+    /// The host could not perform it (no space, no sandbox, …): the task is not to blame.
+    Abandoned(Failure),
 }
 
 /// What an attempt cost, as far as it did not pass the gateway.

@@ -1,11 +1,14 @@
 //! Escalation: what happens after a failure, from the agent's own correction up to a person.
 //!
-//! Tier 0, the agent corrects itself within its attempt. Tier 1, the task is tried again with the
-//! story of its failure. Tier 2, the orchestrator looks at it and rules. Tier 3, a council of other
-//! model families. Tier 4, a person. Trouble that no opinion can mend, such as a full disk or a
-//! refused key, goes from its last retry straight to the person.
+//! Tier 0, the agent corrects itself within its attempt; nobody here hears of it. Tier 1, the task
+//! is tried again with the story of its failure. Tier 2, where the team has an orchestrator: it
+//! begins anew, in other hands. Tier 3, a council of other model families. Tier 4, a person.
+//! Trouble that no opinion can mend, such as a refused key, goes from its last retry straight to
+//! the person.
 //!
-//! Invariant: every counter has its own limit, and no counter is spent by another kind of trouble.
+//! Invariant: every counter has its own limit, no counter is spent by another kind of trouble, and
+//! none is given back while the task lives: what fails only when it is merged would begin anew for
+//! ever otherwise.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,47 +16,35 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::FailureKind;
-use crate::money::Usd;
 
 mod letter;
 mod notices;
 mod rate;
 
-pub use letter::{DeadLetter, FailedAttempt, FailureStory};
-pub use notices::{Cause, Group, InvalidNotices, NoticePolicy, Notices, Notify};
+pub use letter::{DeadLetter, FailedAttempt, FailureStory, Hardship};
+pub use notices::{Cause, Group, InvalidNotices, Matter, NoticePolicy, Notices, Notify};
 pub use rate::{FailureRate, InvalidRate, RatePolicy, Resume, Verdict};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EscalationPolicy {
-    /// Corrections of an agent within one attempt.
-    pub self_corrections_max: u32,
     /// Rounds of repairing what the tests refuse.
     pub test_fixes_max: u32,
     /// Retries by failure, where they differ from the table in `failure`.
     pub retries_max: BTreeMap<FailureKind, u32>,
-    /// Plans to fill the gaps that verification found.
-    pub gap_plans_max: u32,
     /// Retries of a task before a council may be asked.
     pub council_after_retries: u32,
     /// With fewer members a council is one opinion (CON-15).
     pub council_members_min: u32,
-    /// What the retries of a mission may cost.
-    pub retry_usd_max: Usd,
-    pub retry_warn_permille: u32,
 }
 
 impl Default for EscalationPolicy {
     fn default() -> EscalationPolicy {
         EscalationPolicy {
-            self_corrections_max: 2,
             test_fixes_max: 3,
             retries_max: BTreeMap::new(),
-            gap_plans_max: 2,
             council_after_retries: 3,
             council_members_min: 2,
-            retry_usd_max: Usd::cents(200),
-            retry_warn_permille: 800,
         }
     }
 }
@@ -64,17 +55,13 @@ pub enum InvalidEscalation {
     TooMany { what: &'static str, found: u32, max: u32 },
     #[error("a council needs two members at least")]
     LonelyCouncil,
-    #[error("a warning at {permille} permille would come too late")]
-    LateWarning { permille: u32 },
 }
 
 impl EscalationPolicy {
     pub fn validate(&self) -> Result<(), InvalidEscalation> {
         const COUNTER_MAX: u32 = 100;
         let counters = [
-            ("self_corrections_max", self.self_corrections_max),
             ("test_fixes_max", self.test_fixes_max),
-            ("gap_plans_max", self.gap_plans_max),
             ("council_after_retries", self.council_after_retries),
         ];
         let by_kind = self.retries_max.values().map(|max| ("retries_max", *max));
@@ -85,10 +72,6 @@ impl EscalationPolicy {
         }
         if self.council_members_min < 2 {
             return Err(InvalidEscalation::LonelyCouncil);
-        }
-        if self.retry_warn_permille > 1_000 {
-            let permille = self.retry_warn_permille;
-            return Err(InvalidEscalation::LateWarning { permille });
         }
         Ok(())
     }
@@ -103,20 +86,16 @@ impl EscalationPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "trouble", content = "kind", rename_all = "snake_case")]
 pub enum Trouble {
-    /// The agent found its own mistake.
-    OwnMistake,
     /// The tests refuse the change.
     TestsFail,
     Failure(FailureKind),
-    /// Verification found something missing.
-    Gap,
 }
 
 impl Trouble {
     /// Whether another opinion could help. The rest is weather, money or keys.
     fn is_debatable(self) -> bool {
         match self {
-            Trouble::OwnMistake | Trouble::TestsFail => true,
+            Trouble::TestsFail => true,
             Trouble::Failure(kind) => matches!(
                 kind,
                 FailureKind::ValidationFailed
@@ -124,7 +103,6 @@ impl Trouble {
                     | FailureKind::Timeout
                     | FailureKind::Hang
             ),
-            Trouble::Gap => false,
         }
     }
 }
@@ -155,7 +133,7 @@ impl Tier {
         match self {
             Tier::Agent => "the agent corrects itself",
             Tier::Retry => "the task is tried again with the failure's context",
-            Tier::Orchestrator => "the orchestrator reviews the failures and rules",
+            Tier::Orchestrator => "the orchestrator lets it begin anew, in other hands",
             Tier::Council => "a council of other model families is asked",
             Tier::Human => "a person decides",
         }
@@ -169,12 +147,13 @@ impl fmt::Display for Tier {
 }
 
 /// Who should do a retry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hands {
     Same,
     /// Whoever failed at it is the last to ask again.
     Other,
+    #[default]
     Anyone,
 }
 
@@ -182,33 +161,17 @@ pub enum Hands {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "next", rename_all = "snake_case")]
 pub enum Next {
-    SelfCorrect {
-        round: u32,
-        of: u32,
-    },
-    Retry {
-        retry: u32,
-        of: u32,
-        by: Hands,
-    },
-    /// Another plan for what is missing.
-    GapPlan {
-        plan: u32,
-        of: u32,
-    },
+    Retry { retry: u32, of: u32, by: Hands },
     AskOrchestrator,
     ConveneCouncil,
-    AskHuman {
-        because: HumanBecause,
-    },
+    AskHuman { because: HumanBecause },
 }
 
 impl Next {
     #[must_use]
     pub fn tier(&self) -> Tier {
         match self {
-            Next::SelfCorrect { .. } => Tier::Agent,
-            Next::Retry { .. } | Next::GapPlan { .. } => Tier::Retry,
+            Next::Retry { .. } => Tier::Retry,
             Next::AskOrchestrator => Tier::Orchestrator,
             Next::ConveneCouncil => Tier::Council,
             Next::AskHuman { .. } => Tier::Human,
@@ -226,14 +189,6 @@ pub enum HumanBecause {
     OutOfOurHands {
         kind: FailureKind,
     },
-    GapsRemain {
-        plans: u32,
-    },
-    RetryBudget {
-        spent: Usd,
-        estimate: Usd,
-        cap: Usd,
-    },
     CouncilTooSmall {
         members: u32,
     },
@@ -242,23 +197,14 @@ pub enum HumanBecause {
 impl fmt::Display for HumanBecause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            HumanBecause::RetriesExhausted { retries: 1 } => {
+                f.write_str("one retry did not solve it")
+            }
             HumanBecause::RetriesExhausted { retries } => {
-                write!(f, "agent, orchestrator and council did not solve it in {retries} retries")
+                write!(f, "{retries} retries did not solve it")
             }
             HumanBecause::OutOfOurHands { kind } => {
                 write!(f, "{kind} needs someone who can change the surroundings")
-            }
-            HumanBecause::GapsRemain { plans } => {
-                write!(
-                    f,
-                    "Max Retries Exceeded (Human Intervention Needed): gaps remain after {plans} gap plans"
-                )
-            }
-            HumanBecause::RetryBudget { spent, estimate, cap } => {
-                write!(
-                    f,
-                    "a retry of about {estimate} does not fit the retry budget: {spent} of {cap} spent"
-                )
             }
             HumanBecause::CouncilTooSmall { members } => {
                 write!(f, "a council of {members} would be one opinion")
@@ -270,37 +216,16 @@ impl fmt::Display for HumanBecause {
 /// What the mission can still do for a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Means {
+    pub orchestrators: u32,
     /// Members of different families that could be asked; 0 if the council is off.
     pub council_members: u32,
-    pub retries_spent: Usd,
-    pub retry_estimate: Usd,
-}
-
-impl Means {
-    /// More than the warning threshold of the retry budget is spent (T-37).
-    #[must_use]
-    pub fn warns(&self, policy: &EscalationPolicy) -> bool {
-        let spent = u128::from(self.retries_spent.as_micros()) * 1_000;
-        let cap = u128::from(policy.retry_usd_max.as_micros());
-        spent > cap * u128::from(policy.retry_warn_permille)
-    }
-
-    fn over_budget(&self, policy: &EscalationPolicy) -> Option<HumanBecause> {
-        let (spent, estimate, cap) =
-            (self.retries_spent, self.retry_estimate, policy.retry_usd_max);
-        let over = spent + estimate > cap;
-        over.then_some(HumanBecause::RetryBudget { spent, estimate, cap })
-    }
 }
 
 /// The counters of one task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ladder {
-    /// Within the attempt that runs.
-    pub self_corrections: u32,
     pub test_fixes: u32,
     pub by_kind: BTreeMap<FailureKind, u32>,
-    pub gap_plans: u32,
     pub retries: u32,
     pub ruled: bool,
     pub councils: u32,
@@ -312,49 +237,27 @@ impl Ladder {
     /// What follows from this trouble. Nothing is counted until it is recorded by `taken`.
     #[must_use]
     pub fn next(&self, policy: &EscalationPolicy, trouble: Trouble, means: Means) -> Next {
-        let attempt = match trouble {
-            Trouble::OwnMistake if self.self_corrections < policy.self_corrections_max => {
-                let round = self.self_corrections + 1;
-                return Next::SelfCorrect { round, of: policy.self_corrections_max };
-            }
-            Trouble::Gap => return self.next_for_gap(policy),
-            // An agent that cannot mend its own mistake has failed as an agent.
-            Trouble::OwnMistake => self.retry_of(policy, FailureKind::AgentError),
-            Trouble::TestsFail => {
-                self.retry_within(self.test_fixes, policy.test_fixes_max, Hands::Same)
-            }
-            Trouble::Failure(kind) => self.retry_of(policy, kind),
-        };
-        let next = match attempt {
+        let exhausted =
+            Next::AskHuman { because: HumanBecause::RetriesExhausted { retries: self.retries } };
+        match self.retry(policy, trouble) {
             Some(retry) => retry,
-            None if !trouble.is_debatable() => return self.out_of_our_hands(trouble),
-            None if !self.ruled => Next::AskOrchestrator,
-            None if self.councils == 0 && self.retries >= policy.council_after_retries => {
-                if means.council_members < policy.council_members_min {
-                    let members = means.council_members;
-                    return Next::AskHuman { because: HumanBecause::CouncilTooSmall { members } };
-                }
-                Next::ConveneCouncil
+            None if !trouble.is_debatable() => self.out_of_our_hands(trouble),
+            None if !self.ruled && means.orchestrators > 0 => Next::AskOrchestrator,
+            None if self.councils > 0 || self.retries < policy.council_after_retries => exhausted,
+            None if means.council_members == 0 => exhausted,
+            None if means.council_members < policy.council_members_min => {
+                let members = means.council_members;
+                Next::AskHuman { because: HumanBecause::CouncilTooSmall { members } }
             }
-            None => {
-                let because = HumanBecause::RetriesExhausted { retries: self.retries };
-                return Next::AskHuman { because };
-            }
-        };
-        match means.over_budget(policy) {
-            // A parked provider costs nothing, and what follows a ruling is a retry as well.
-            Some(because) if trouble != Trouble::Failure(FailureKind::RateLimited) => {
-                Next::AskHuman { because }
-            }
-            _ => next,
+            None => Next::ConveneCouncil,
         }
     }
 
-    fn next_for_gap(&self, policy: &EscalationPolicy) -> Next {
-        if self.gap_plans < policy.gap_plans_max {
-            return Next::GapPlan { plan: self.gap_plans + 1, of: policy.gap_plans_max };
+    fn retry(&self, policy: &EscalationPolicy, trouble: Trouble) -> Option<Next> {
+        match trouble {
+            Trouble::TestsFail => retry_within(self.test_fixes, policy.test_fixes_max, Hands::Same),
+            Trouble::Failure(kind) => self.retry_of(policy, kind),
         }
-        Next::AskHuman { because: HumanBecause::GapsRemain { plans: self.gap_plans } }
     }
 
     fn retry_of(&self, policy: &EscalationPolicy, kind: FailureKind) -> Option<Next> {
@@ -372,20 +275,13 @@ impl Ladder {
             | FailureKind::DependencyFailed => Hands::Anyone,
         };
         let spent = self.by_kind.get(&kind).copied().unwrap_or(0);
-        self.retry_within(spent, policy.retries_max(kind), by)
-    }
-
-    fn retry_within(&self, spent: u32, max: u32, by: Hands) -> Option<Next> {
-        (spent < max).then_some(Next::Retry { retry: spent + 1, of: max, by })
+        retry_within(spent, policy.retries_max(kind), by)
     }
 
     fn out_of_our_hands(&self, trouble: Trouble) -> Next {
         let because = match trouble {
             Trouble::Failure(kind) => HumanBecause::OutOfOurHands { kind },
-            Trouble::Gap => HumanBecause::GapsRemain { plans: self.gap_plans },
-            Trouble::OwnMistake | Trouble::TestsFail => {
-                HumanBecause::RetriesExhausted { retries: self.retries }
-            }
+            Trouble::TestsFail => HumanBecause::RetriesExhausted { retries: self.retries },
         };
         Next::AskHuman { because }
     }
@@ -394,42 +290,18 @@ impl Ladder {
     pub fn taken(&mut self, trouble: Trouble, next: &Next) {
         self.tier = self.tier.max(next.tier());
         match next {
-            Next::SelfCorrect { .. } => self.self_corrections += 1,
-            Next::Retry { .. } => {
-                self.retries += 1;
-                self.self_corrections = 0;
-                match trouble {
-                    Trouble::TestsFail => self.test_fixes += 1,
-                    Trouble::Failure(kind) => *self.by_kind.entry(kind).or_default() += 1,
-                    Trouble::OwnMistake => {
-                        *self.by_kind.entry(FailureKind::AgentError).or_default() += 1;
-                    }
-                    Trouble::Gap => {}
-                }
-            }
-            Next::GapPlan { .. } => self.gap_plans += 1,
-            Next::AskOrchestrator => {
-                self.ruled = true;
-                self.retries += 1;
-                self.self_corrections = 0;
-            }
-            Next::ConveneCouncil => {
-                self.councils += 1;
-                self.retries += 1;
-                self.self_corrections = 0;
-            }
-            Next::AskHuman { .. } => {}
+            Next::Retry { .. } => match trouble {
+                Trouble::TestsFail => self.test_fixes += 1,
+                Trouble::Failure(kind) => *self.by_kind.entry(kind).or_default() += 1,
+            },
+            Next::AskOrchestrator => self.ruled = true,
+            Next::ConveneCouncil => self.councils += 1,
+            Next::AskHuman { .. } => return,
         }
+        self.retries += 1;
     }
+}
 
-    /// Fact: an attempt succeeded at its phase; what comes next starts with fresh counters, but
-    /// for the gaps, which belong to the whole task.
-    pub fn phase_accepted(&mut self) {
-        *self = Ladder { gap_plans: self.gap_plans, ..Ladder::default() };
-    }
-
-    /// Fact: a person put the task back to work.
-    pub fn requeued(&mut self) {
-        *self = Ladder::default();
-    }
+fn retry_within(spent: u32, max: u32, by: Hands) -> Option<Next> {
+    (spent < max).then_some(Next::Retry { retry: spent + 1, of: max, by })
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::command::CheckResult;
+use crate::escalation::{Cause, DeadLetter, Next, Resume, Trouble};
 use crate::failure::Failure;
 use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, Seq, TaskId};
@@ -215,12 +216,41 @@ pub enum Event {
     BackoffEnded {
         task: TaskId,
     },
+    /// What is done about a failure, by the tiers of escalation.
+    TroubleMet {
+        task: TaskId,
+        trouble: Trouble,
+        next: Next,
+    },
+    /// The host could not perform the attempt; nothing is counted against the task.
+    AttemptAbandoned {
+        task: TaskId,
+        fence: Fence,
+        failure: Failure,
+        retry_at: Option<Timestamp>,
+    },
     TaskDeadLettered {
         task: TaskId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        letter: Option<Box<DeadLetter>>,
     },
     TaskBlocked {
         task: TaskId,
         on: TaskId,
+    },
+    /// What blocked the task was put back to work.
+    TaskUnblocked {
+        task: TaskId,
+    },
+    /// A person put a task that had given up back to work.
+    TaskRequeued {
+        task: TaskId,
+        reason: String,
+        by: Actor,
+    },
+    /// People are told of all that is new, at once.
+    PersonNotified {
+        causes: Vec<Cause>,
     },
 
     /// Kapelle started: what is spent from here on belongs to a new session.
@@ -399,12 +429,18 @@ pub enum PauseReason {
     },
     /// The watchdog has stopped all spending.
     Watchdog,
-    /// A chore failed again and again.
+    /// A chore, or the host of attempts, failed again and again.
     Environment {
         message: String,
     },
     /// What is missing was planned again and again.
     Gaps(GapsExhausted),
+    /// Too many of its tasks gave up.
+    FailureRate {
+        failed: u32,
+        finished: u32,
+        resume: Resume,
+    },
 }
 
 impl std::fmt::Display for PauseReason {
@@ -423,6 +459,9 @@ impl std::fmt::Display for PauseReason {
             }
             PauseReason::Environment { message } => write!(f, "a chore keeps failing: {message}"),
             PauseReason::Gaps(exhausted) => exhausted.fmt(f),
+            PauseReason::FailureRate { failed, finished, resume } => {
+                write!(f, "{failed} of {finished} tasks failed; {resume} has to resume")
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::escalation::FailureRate;
 use crate::event::{Chore, PauseReason};
 use crate::ids::{Actor, Commit, Fence, MissionId, Role, TaskId};
 use crate::money::Usd;
@@ -54,6 +55,10 @@ pub struct Mission {
     pub(crate) merging: Option<TaskId>,
     /// Failed chores in a row.
     pub(crate) chore_failures: u32,
+    /// Attempts in a row that their host could not perform.
+    pub(crate) abandoned: u32,
+    /// Of the tasks that ended since it began or was last resumed.
+    pub failure_rate: FailureRate,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::{HeartbeatPolicy, InvalidHeartbeat, WorkKind};
 use crate::checklist::Source;
+use crate::escalation::{EscalationPolicy, InvalidEscalation, InvalidRate, RatePolicy};
 use crate::failure::RetryPolicy;
 use crate::flow::{Expectation, Phase};
 use crate::ids::Role;
@@ -45,6 +46,16 @@ pub struct Policy {
     /// Where the steps of a task come from.
     #[serde(default, skip_serializing_if = "Source::is_default")]
     pub checklist: Source,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub escalation: EscalationPolicy,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failure_rate: RatePolicy,
+}
+
+/// Rules that nobody touched are not written: journals from before they were there stay as they
+/// are.
+fn is_default<T: Default + PartialEq>(rules: &T) -> bool {
+    *rules == T::default()
 }
 
 /// Whether agents and checks run behind walls. Without is for a person to choose, and the choice
@@ -95,6 +106,8 @@ impl Default for Policy {
             plan: PlanPolicy::default(),
             cost: None,
             checklist: Source::default(),
+            escalation: EscalationPolicy::default(),
+            failure_rate: RatePolicy::default(),
         }
     }
 }
@@ -126,6 +139,10 @@ pub enum InvalidPolicy {
     Plan(#[from] InvalidPlanPolicy),
     #[error(transparent)]
     Cost(#[from] InvalidCostProfile),
+    #[error(transparent)]
+    Escalation { wrong: InvalidEscalation },
+    #[error(transparent)]
+    FailureRate { wrong: InvalidRate },
 }
 
 impl Policy {
@@ -157,6 +174,8 @@ impl Policy {
         if attempt > mission {
             return Err(InvalidPolicy::AttemptOverMission { attempt, mission });
         }
+        self.escalation.validate().map_err(|wrong| InvalidPolicy::Escalation { wrong })?;
+        self.failure_rate.validate().map_err(|wrong| InvalidPolicy::FailureRate { wrong })?;
         Ok(())
     }
 

@@ -59,6 +59,10 @@ pub enum Refusal {
     NotAsking { task: String },
     #[error("task {task} asks {asked:?}, not {answered:?}")]
     OtherQuestion { task: String, asked: String, answered: String },
+    #[error("task {task} did not give up: there is nothing to put back to work")]
+    NotDead { task: String },
+    #[error("{by} is no person; this takes one")]
+    NotAPerson { by: String },
     #[error("{mission} has nothing to approve: it is {status}")]
     NothingProposed { mission: MissionId, status: MissionStatus },
     #[error("{mission} proposes {proposed}, not {approved}")]

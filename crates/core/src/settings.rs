@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::agents::TeamRules;
+use crate::escalation::{InvalidNotices, NoticePolicy};
 use crate::scaling::{InvalidScaling, ScalingRules};
 use crate::{ledger, price};
 
@@ -21,6 +22,8 @@ pub struct Settings {
     pub money: ledger::Policy,
     /// What models cost.
     pub prices: price::Prices,
+    /// How often people are told that they are needed.
+    pub notices: NoticePolicy,
 }
 
 /// Rules that cannot work.
@@ -32,6 +35,8 @@ pub enum InvalidSettings {
     Money(#[from] ledger::InvalidPolicy),
     #[error(transparent)]
     Prices(#[from] price::InvalidPrices),
+    #[error(transparent)]
+    Notices(#[from] InvalidNotices),
 }
 
 impl Settings {
@@ -39,6 +44,7 @@ impl Settings {
         self.scaling.validate()?;
         self.money.validate()?;
         self.prices.validate()?;
+        self.notices.validate()?;
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::agents::Registry;
 use crate::effect::Due;
+use crate::escalation::Notices;
 use crate::event::Chore;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::{Account, Ledger, ReservationId};
@@ -23,6 +24,7 @@ mod apply;
 mod chores;
 mod clock;
 mod decide;
+mod failure;
 mod money;
 mod people;
 mod planning;
@@ -56,6 +58,9 @@ pub struct State {
 
     ledger: Ledger,
     bills: BTreeMap<Fence, Bill>,
+    notices: Notices,
+    /// When a person can be told of what is new.
+    notices_at: Option<Timestamp>,
 }
 
 /// What a fence stands for while it is current.
@@ -114,6 +119,7 @@ enum Timer {
     Grace,
     /// A limit that a mission waits for begins anew.
     Renewal(MissionId),
+    Notices,
 }
 
 impl State {
@@ -176,6 +182,12 @@ impl State {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What needs a person, and whether one was told.
+    #[must_use]
+    pub fn notices(&self) -> &Notices {
+        &self.notices
     }
 
     #[must_use]

@@ -83,7 +83,8 @@ impl Status {
             Paused => &[Pending, InProgress, Testing, ReadyForReview, Retrying, Cancelled],
             Cancelled => &[],
             RolledBack => &[Pending, DeadLetter],
-            DeadLetter => &[Pending],
+            // Paused: it was put back to work while the mission is paused.
+            DeadLetter => &[Pending, Paused],
         }
     }
 
@@ -135,7 +136,7 @@ mod tests {
             paused: pending in_progress testing ready_for_review retrying cancelled\n\
             cancelled:\n\
             rolled_back: pending dead_letter\n\
-            dead_letter: pending\n";
+            dead_letter: pending paused\n";
         let written: String = Status::ALL
             .into_iter()
             .map(|from| {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::checklist::Checklist;
+use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
-use crate::ids::{Commit, Fence, MissionId, TaskId};
+use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
 use crate::money::Usd;
 use crate::plan::operation::Operations;
 use crate::plan::{PlannedTask, Priority};
@@ -36,6 +37,9 @@ pub struct Task {
     pub retries: u32,
     pub failures: BTreeMap<FailureKind, u32>,
     pub last_failure: Option<Failure>,
+    pub hardship: Option<Box<Hardship>>,
+    /// Who worked on it last.
+    pub last_agent: Option<AgentId>,
     /// What the accepted phases left.
     pub accepted: Option<Commit>,
     /// Unfinished work of an attempt that stopped to ask.
@@ -120,6 +124,13 @@ impl Task {
     #[must_use]
     pub fn phase(&self, policy: &Policy) -> Option<Phase> {
         policy.flow.get(self.phase).copied()
+    }
+
+    /// What the phases left is not built upon.
+    pub(crate) fn begin_anew(&mut self) {
+        self.phase = 0;
+        self.accepted = None;
+        self.unfinished = None;
     }
 
     #[must_use]

@@ -21,11 +21,7 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
             let on = state.task(*on).map_or("?", |t| t.name());
             return Some(format!("Dependency {on} failed"));
         }
-        Stage::DeadLetter | Stage::Failed { .. } => {
-            let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
-            let times = count(task.failed_times(), "failure");
-            return Some(format!("gave up after {times}: {last}"));
-        }
+        Stage::DeadLetter | Stage::Failed { .. } => return Some(dead_letter(task)),
         Stage::Waiting if mission.tip.is_none() => "waits for the mission's branch".to_owned(),
         Stage::Waiting if waits_for_turn(state, task) => {
             let before = task.batch_turn.and_then(|id| state.task(id)).map_or("?", Task::name);
@@ -65,4 +61,16 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
 fn waits_for_turn(state: &State, task: &Task) -> bool {
     let merged = |id: &TaskId| state.task(*id).is_some_and(|need| need.stage == Stage::Done);
     task.batch_turn.is_some() && task.dependencies.iter().all(merged)
+}
+
+fn dead_letter(task: &Task) -> String {
+    let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
+    let times = count(task.failed_times(), "failure");
+    let because = task.hardship.as_ref().and_then(|hardship| hardship.because.as_ref());
+    match because {
+        Some(because) => {
+            format!("gave up after {times} ({because}); a person can requeue it: {last}")
+        }
+        None => format!("gave up after {times}: {last}"),
+    }
 }

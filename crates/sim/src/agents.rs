@@ -13,6 +13,9 @@ use crate::oracle::ensure;
 use crate::repository::Passed;
 use crate::world::World;
 
+/// What a host says that could not perform an attempt.
+pub(crate) const HOST_TROUBLE: &str = "no space left for an attempt";
+
 impl<R: Rules + Clone> World<R> {
     /// What an agent that was given time reports in the end.
     pub(crate) fn work(
@@ -26,7 +29,9 @@ impl<R: Rules + Clone> World<R> {
         let policy = &self.oracle.facts.mission_of(task)?.policy;
         let (reserved, frozen) = (policy.budget.attempt_usd_max, !policy.tests.is_empty());
         let spent = self.spend(reserved);
-        let outcome = if self.strikes(|f| f.agent_failure) {
+        let outcome = if self.strikes(|f| f.host_trouble) {
+            AttemptOutcome::Abandoned(Failure::new(FailureKind::DiskFull, HOST_TROUBLE))
+        } else if self.strikes(|f| f.agent_failure) {
             let kind = FailureKind::ALL[self.rng.usize(0..FailureKind::ALL.len())];
             AttemptOutcome::Failed(Failure::new(kind, "something went wrong"))
         } else if self.strikes(|f| f.agent_loop) {

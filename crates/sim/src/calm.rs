@@ -17,6 +17,8 @@ const CALM_TURNS_MAX: u64 = 4_000;
 const CALM_MS_MAX: u64 = 6 * 60 * 60 * 1_000;
 /// A person who was refused this often gives up.
 const APPROVALS_MAX: u32 = 2;
+/// And one who has put so many tasks back to work.
+const REQUEUES_MAX: u32 = 3;
 /// People look again after this long.
 const ATTENTION_MS: u64 = 1_000;
 
@@ -79,6 +81,9 @@ impl<R: Rules + Clone> World<R> {
                 }
             }
             let approves = u32::from(matches!(command, Command::ApproveDelivery { .. }));
+            if matches!(command, Command::RequeueTask { .. }) {
+                *self.requeued.entry(id).or_default() += 1;
+            }
             self.attended.insert(id, (self.now, approvals + approves));
             self.arrive(Sender::Person, 100, command);
         }
@@ -137,8 +142,13 @@ impl<R: Rules + Clone> World<R> {
             (None, MissionStage::Proposed { commit }) => {
                 Some(Command::ApproveDelivery { mission: id, commit: commit.clone(), by })
             }
-            (None, _) => self.answer_to(mission, false),
+            (None, _) => self.answer_to(mission, false).or_else(|| self.second_chance(mission)),
         }
+    }
+
+    fn second_chance(&self, mission: &Mission) -> Option<Command> {
+        let given = self.requeued.get(&mission.id).copied().unwrap_or(0);
+        self.requeue_of(mission, false).filter(|_| given < REQUEUES_MAX)
     }
 
     /// Nothing is left in flight or in waiting, and every mission has come to an end.

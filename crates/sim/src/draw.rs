@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use kapelle_core::agents::{Hardware, HeartbeatPolicy, Profile, TeamRules};
 use kapelle_core::checklist::Source;
-use kapelle_core::failure::RetryPolicy;
+use kapelle_core::escalation::{EscalationPolicy, NoticePolicy, RatePolicy};
+use kapelle_core::failure::{FailureKind, RetryPolicy};
 use kapelle_core::flow::Phase;
 use kapelle_core::ledger::{self, Caps, Shares, WatchdogPolicy};
 use kapelle_core::plan::batch::BatchPolicy;
@@ -144,6 +145,8 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
             1 => Source::Llm,
             _ => Source::Hybrid,
         },
+        escalation: escalation(rng),
+        failure_rate: failure_rate(rng),
         ..Policy::default()
     }
 }
@@ -151,7 +154,10 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
 /// The rules of the project, with windows short enough for worlds that last minutes.
 pub(crate) fn settings(rng: &mut Rng) -> Settings {
     let money = money(rng);
-    Settings { team: machine(rng), scaling: scaling(rng), money, ..Settings::default() }
+    let mut notices = NoticePolicy::default();
+    notices.notices_per_hour_max = rng.u32(1..=6);
+    let (team, scaling) = (machine(rng), scaling(rng));
+    Settings { team, scaling, money, notices, ..Settings::default() }
 }
 
 fn machine(rng: &mut Rng) -> TeamRules {
@@ -254,8 +260,34 @@ fn money(rng: &mut Rng) -> ledger::Policy {
     money
 }
 
+fn escalation(rng: &mut Rng) -> EscalationPolicy {
+    let agreed = EscalationPolicy::default();
+    if rng.bool() {
+        return agreed;
+    }
+    let kind = FailureKind::ALL[rng.usize(0..FailureKind::ALL.len())];
+    EscalationPolicy {
+        test_fixes_max: rng.u32(0..4),
+        retries_max: BTreeMap::from([(kind, rng.u32(0..4))]),
+        ..agreed
+    }
+}
+
+/// Plans here are small; a rate that speaks after ten tasks would never speak.
+fn failure_rate(rng: &mut Rng) -> RatePolicy {
+    let agreed = RatePolicy::default();
+    match rng.u8(0..3) {
+        0 => RatePolicy { finished_min: rng.u32(1..5), ..agreed },
+        _ => agreed,
+    }
+}
+
 /// Seats for both roles that the flows know, and how many may work at the same time.
 pub(crate) fn team(rng: &mut Rng) -> (BTreeMap<Role, u32>, u32) {
-    let seats = BTreeMap::from([(Role::Developer, rng.u32(1..=4)), (Role::Tester, rng.u32(1..=3))]);
+    let mut seats =
+        BTreeMap::from([(Role::Developer, rng.u32(1..=4)), (Role::Tester, rng.u32(1..=3))]);
+    if rng.u8(0..4) == 0 {
+        seats.insert(Role::Orchestrator, 1);
+    }
     (seats, rng.u32(1..=5))
 }

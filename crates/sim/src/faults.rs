@@ -34,6 +34,8 @@ pub(crate) struct Faults {
     pub agent_failure: u32,
     pub agent_question: u32,
     pub agent_overspend: u32,
+    /// The host cannot perform an attempt: no space, no sandbox.
+    pub host_trouble: u32,
     /// Says everything again and again.
     pub agent_flood: u32,
     /// Asks what was answered before, for ever.
@@ -61,12 +63,13 @@ pub(crate) struct Faults {
     /// Somebody finds that something is missing.
     pub person_gaps: u32,
     /// A person changes the rules of the project.
-    pub person_rules: u32,
     /// Providers are near their rate limits.
     pub rate_pressure: u32,
     /// A person who pays: caps are raised, and spending goes on after an alarm.
     pub person_pays: u32,
     pub person_repeat: u32,
+    pub person_requeue: u32,
+    pub person_rules: u32,
 }
 
 impl Faults {
@@ -107,6 +110,7 @@ impl Faults {
             (&mut self.agent_failure, 250),
             (&mut self.agent_question, 250),
             (&mut self.agent_overspend, 100),
+            (&mut self.host_trouble, 400),
             (&mut self.agent_flood, 100),
             (&mut self.agent_loop, 150),
             (&mut self.agent_careless, 300),
@@ -126,10 +130,11 @@ impl Faults {
             (&mut self.person_resize, 150),
             (&mut self.person_scale, 300),
             (&mut self.person_gaps, 200),
-            (&mut self.person_rules, 100),
             (&mut self.rate_pressure, 300),
             (&mut self.person_pays, 500),
             (&mut self.person_repeat, 300),
+            (&mut self.person_requeue, 300),
+            (&mut self.person_rules, 100),
         ]
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CheckResult};
 use kapelle_core::engine::Rules;
-use kapelle_core::event::{Chore, Interruption, Restart};
+use kapelle_core::event::{Chore, Interruption, PauseReason, Restart};
 use kapelle_core::mission::MissionStage;
 use kapelle_core::state::Live;
 use kapelle_core::{Actor, Command, Event, Fence, Refusal, State, TaskId, Timestamp, Usd};
@@ -88,6 +88,21 @@ pub enum Mutant {
     EndlessGrace,
     /// Spending goes on by itself once the grace is over.
     ResumesItself,
+
+    /// A task is blamed for what its host could not do.
+    BlamesTheTask,
+    /// What needs a task that gave up is not told.
+    HalfBuried,
+    /// A dead letter says nothing.
+    BlankLetter,
+    /// People are told of everything at once, every time.
+    Shrill,
+    /// People are told of nothing.
+    Silent,
+    /// A mission goes on, however many of its tasks give up.
+    Undeterred,
+    /// A requeued task frees even what another one blocks.
+    FreesTooMuch,
 }
 
 impl Mutant {
@@ -126,6 +141,13 @@ impl Mutant {
         Mutant::SleepyWatchdog,
         Mutant::EndlessGrace,
         Mutant::ResumesItself,
+        Mutant::BlamesTheTask,
+        Mutant::HalfBuried,
+        Mutant::BlankLetter,
+        Mutant::Shrill,
+        Mutant::Silent,
+        Mutant::Undeterred,
+        Mutant::FreesTooMuch,
     ];
 }
 
@@ -214,6 +236,11 @@ impl Planted {
                     commit.clone_from(proposed);
                 }
             }
+            (Mutant::BlamesTheTask, Command::FinishAttempt { outcome, .. }) => {
+                if let AttemptOutcome::Abandoned(failure) = outcome {
+                    *outcome = AttemptOutcome::Failed(failure.clone());
+                }
+            }
             (Mutant::Unordered, Command::OpenMission { plan, .. }) => {
                 plan.tasks.iter_mut().for_each(|task| task.dependencies.clear());
             }
@@ -256,7 +283,7 @@ impl Planted {
             }
             Mutant::NeverGivesUp => {
                 for event in &mut events {
-                    if let Event::TaskDeadLettered { task } = event {
+                    if let Event::TaskDeadLettered { task, .. } = event {
                         let (task, at) = (*task, now.plus_ms(1_000));
                         *event = Event::RetryScheduled { task, at, from: Restart::Phase };
                     }
@@ -293,9 +320,51 @@ impl Planted {
             }
             Mutant::Immortal if *given == Command::HostStarted => events.clear(),
             Mutant::Timeless if *given == Command::Tick => events.clear(),
-            _ => {}
+            _ => falsify_failures(self.mutant, &mut events, given),
         }
         events
+    }
+}
+
+fn falsify_failures(mutant: Mutant, events: &mut Vec<Event>, given: &Command) {
+    match mutant {
+        Mutant::HalfBuried => events.retain(|event| !matches!(event, Event::TaskBlocked { .. })),
+        Mutant::Silent => events.retain(|event| !matches!(event, Event::PersonNotified { .. })),
+        Mutant::BlankLetter => {
+            for event in events {
+                if let Event::TaskDeadLettered { letter, .. } = event {
+                    *letter = None;
+                }
+            }
+        }
+        Mutant::Shrill => {
+            let again = events.iter().find_map(|event| match event {
+                Event::PersonNotified { .. } => Some(event.clone()),
+                _ => None,
+            });
+            events.extend(again);
+        }
+        Mutant::Undeterred => {
+            let rated = |event: &Event| {
+                let Event::MissionPaused { reason, .. } = event else { return false };
+                matches!(reason, PauseReason::FailureRate { .. })
+            };
+            if let Some(paused) = events.iter().position(rated) {
+                let withdrawn = |event: &Event| {
+                    matches!(event, Event::AttemptInterrupted { .. } | Event::ChoreWithdrawn { .. })
+                };
+                events.remove(paused);
+                events.retain(|event| !withdrawn(event));
+            }
+        }
+        Mutant::FreesTooMuch if matches!(given, Command::RequeueTask { .. }) => {
+            for event in events {
+                if let Event::TaskBlocked { task, .. } = event {
+                    *event = Event::TaskUnblocked { task: *task };
+                }
+            }
+        }
+        _ => {}
     }
 }
 

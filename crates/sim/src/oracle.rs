@@ -14,6 +14,7 @@ use crate::repository::Repository;
 
 mod agents;
 mod facts;
+mod failure;
 mod leases;
 mod money;
 mod plans;
@@ -24,6 +25,7 @@ mod tests;
 
 use agents::Agents;
 pub(crate) use facts::Facts;
+use failure::Failures;
 use leases::Leases;
 use money::Books;
 use plans::Plans;
@@ -50,6 +52,7 @@ pub(crate) struct Oracle {
     plans: Plans,
     books: Books,
     work: Work,
+    failures: Failures,
     events: u64,
 }
 
@@ -92,6 +95,7 @@ impl Oracle {
             self.plans.observe(&record.event, &self.facts, &self.leases)?;
             self.leases.observe(record, &self.facts)?;
             self.work.observe(&record.event, &self.facts, repo)?;
+            self.failures.observe(record, &self.facts)?;
             self.fold(record)?;
         }
         if let [Command::HostStarted] = inputs {
@@ -106,6 +110,7 @@ impl Oracle {
         self.leases.close(now)?;
         self.leases.hear(inputs, now);
         self.books.close(&self.shadow, now)?;
+        self.failures.close(now, &self.facts)?;
         self.judge_diligence(now)?;
         let idle = |mission| self.leases.of_mission(mission).next().is_none();
         let restless = self.facts.withdrawn().find(|mission| !idle(*mission));

@@ -48,7 +48,8 @@ impl<R: Rules + Clone> World<R> {
             return;
         }
         let gaps = self.strikes(|f| f.person_gaps);
-        let (pause, cancel, wrong) = (
+        let (requeue, pause, cancel, wrong) = (
+            self.strikes(|f| f.person_requeue),
             self.strikes(|f| f.person_pause),
             self.strikes(|f| f.person_cancel),
             self.strikes(|f| f.person_wrong),
@@ -65,6 +66,8 @@ impl<R: Rules + Clone> World<R> {
             Some(Command::ProposeGaps { mission: id, plan, by })
         } else if cancel {
             Some(Command::CancelMission { mission: id, reason: "changed my mind".into(), by })
+        } else if requeue {
+            self.requeue_of(mission, wrong)
         } else if pause {
             Some(Command::PauseMission { mission: id, reason: "lunch".into(), by })
         } else if mission.paused.is_some() {
@@ -102,6 +105,15 @@ impl<R: Rules + Clone> World<R> {
         let (usd, reason) = (Usd::cents(self.rng.u64(0..2_000)), "it is worth it".into());
         let mission = MissionId(self.rng.u32(1..=missions.max(1)));
         self.arrive(Sender::Person, 0, Command::RaiseCap { mission, limit, usd, reason, by });
+    }
+
+    /// Puts the first task of a mission that gave up back to work, or one that did not.
+    pub(crate) fn requeue_of(&self, mission: &Mission, wrong: bool) -> Option<Command> {
+        let state = self.engine.state();
+        let dead = |id: &TaskId| state.task(*id).is_some_and(|t| t.stage == Stage::DeadLetter);
+        let task = mission.task_ids().find(|id| dead(id) != wrong)?;
+        let (reason, by) = ("the cause is gone".into(), Actor("ada".into()));
+        Some(Command::RequeueTask { task, reason, by })
     }
 
     /// The answer to the first open question of a mission.

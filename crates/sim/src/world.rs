@@ -48,6 +48,8 @@ pub(crate) struct World<R> {
     pub paid_at: Timestamp,
     /// Per mission: when a person last did something, and how often one approved.
     pub attended: BTreeMap<MissionId, (Timestamp, u32)>,
+    /// How often a diligent person put something of a mission back to work.
+    pub requeued: BTreeMap<MissionId, u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +95,7 @@ impl<R: Rules + Clone> World<R> {
             wishes: Vec::new(),
             paid_at: Timestamp(0),
             attended: BTreeMap::new(),
+            requeued: BTreeMap::new(),
         };
         world.populate();
         world

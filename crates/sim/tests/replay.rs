@@ -36,6 +36,7 @@ fn every_kind_of_event_happens() {
     let all = [
         "agent_added",
         "agent_retired",
+        "attempt_abandoned",
         "attempt_failed",
         "attempt_finished",
         "attempt_interrupted",
@@ -69,6 +70,7 @@ fn every_kind_of_event_happens() {
         "mission_paused",
         "mission_resumed",
         "operation_completed",
+        "person_notified",
         "phase_accepted",
         "plan_accepted",
         "plan_batched",
@@ -89,7 +91,10 @@ fn every_kind_of_event_happens() {
         "task_dead_lettered",
         "task_merged",
         "task_reported",
+        "task_requeued",
+        "task_unblocked",
         "team_changed",
+        "trouble_met",
     ];
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
 }

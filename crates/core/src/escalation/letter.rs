@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{HumanBecause, Ladder};
+use super::{Hands, HumanBecause, Ladder};
 use crate::failure::Failure;
 use crate::flow::Phase;
 use crate::ids::{AgentId, Commit, TaskId};
@@ -63,6 +63,17 @@ impl FailureStory {
             self.omitted = self.omitted.saturating_add(1);
         }
     }
+}
+
+/// What a task has been through; only those that failed have one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hardship {
+    pub ladder: Ladder,
+    pub story: FailureStory,
+    /// Who should try next.
+    pub by: Hands,
+    /// Why it lies with a person now.
+    pub because: Option<HumanBecause>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

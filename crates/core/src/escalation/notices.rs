@@ -1,8 +1,9 @@
 //! Notices: how a person hears of trouble without learning to ignore it.
 //!
 //! Escalations of one cause are one group, and a group is told of once, then again only when it
-//! has grown or stood for long. All groups together are told of only so often an hour; the rest
-//! waits for its turn and is told of together.
+//! has grown, or with the next notice when it has stood for long: an idle project writes nothing.
+//! All groups together are told of only so often an hour; the rest waits for its turn and is told
+//! of together.
 //!
 //! Invariant: nothing is dropped. What is not told now is told when there is room.
 
@@ -11,6 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::PauseReason;
 use crate::failure::{Failure, FailureKind};
 use crate::ids::{MissionId, TaskId};
 use crate::limits;
@@ -20,7 +22,7 @@ use crate::time::{MINUTE_MS, Timestamp};
 #[serde(default, deny_unknown_fields)]
 pub struct NoticePolicy {
     pub notices_per_hour_max: u32,
-    /// An open group is told of again after this long.
+    /// An open group is told of again, with other news, after this long.
     pub remind_ms: u64,
     /// And when it has this many times as many tasks.
     pub growth: u32,
@@ -58,8 +60,18 @@ impl NoticePolicy {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cause {
     pub mission: MissionId,
-    pub kind: FailureKind,
+    pub matter: Matter,
     pub pattern: String,
+}
+
+/// Why a person has to look (HUM-06).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "matter", content = "kind", rename_all = "snake_case")]
+pub enum Matter {
+    /// Tasks that gave up.
+    Failure(FailureKind),
+    /// The mission stands still.
+    Pause,
 }
 
 /// Enough of a message to tell two errors apart.
@@ -68,23 +80,42 @@ const PATTERN_CHARS_MAX: usize = 80;
 impl Cause {
     #[must_use]
     pub fn of(mission: MissionId, failure: &Failure) -> Cause {
-        let first = failure.message.lines().map(str::trim).find(|line| !line.is_empty());
-        let mut pattern = String::new();
-        for word in first.unwrap_or_default().split_whitespace() {
-            let varies = word.contains('/') || word.chars().any(|c| c.is_ascii_digit());
-            let word = if varies { "…" } else { word };
-            if !(varies && pattern.ends_with('…')) {
-                pattern.extend((!pattern.is_empty()).then_some(' '));
-                pattern.push_str(word);
-            }
-        }
-        let pattern = limits::head(&pattern, PATTERN_CHARS_MAX).to_owned();
-        Cause { mission, kind: failure.kind, pattern }
+        let matter = Matter::Failure(failure.kind);
+        Cause { mission, matter, pattern: pattern(&failure.message) }
+    }
+
+    #[must_use]
+    pub fn of_pause(mission: MissionId, reason: &PauseReason) -> Cause {
+        Cause { mission, matter: Matter::Pause, pattern: pattern(&reason.to_string()) }
     }
 
     /// Where causes go when there are too many to keep apart.
     fn other(&self) -> Cause {
-        Cause { mission: self.mission, kind: self.kind, pattern: "…".to_owned() }
+        Cause { mission: self.mission, matter: self.matter, pattern: "…".to_owned() }
+    }
+}
+
+/// The first line, without what varies.
+fn pattern(message: &str) -> String {
+    let first = message.lines().map(str::trim).find(|line| !line.is_empty());
+    let mut pattern = String::new();
+    for word in first.unwrap_or_default().split_whitespace() {
+        let varies = word.contains('/') || word.chars().any(|c| c.is_ascii_digit());
+        let word = if varies { "…" } else { word };
+        if !(varies && pattern.ends_with('…')) {
+            pattern.extend((!pattern.is_empty()).then_some(' '));
+            pattern.push_str(word);
+        }
+    }
+    limits::head(&pattern, PATTERN_CHARS_MAX).to_owned()
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.matter {
+            Matter::Failure(kind) => write!(f, "{}: {kind}: {}", self.mission, self.pattern),
+            Matter::Pause => write!(f, "{} is paused: {}", self.mission, self.pattern),
+        }
     }
 }
 
@@ -128,15 +159,6 @@ pub enum Notify {
     },
 }
 
-impl fmt::Display for Notify {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Notify::Now { causes } => write!(f, "{} causes need a person", causes.len()),
-            Notify::Later { .. } => f.write_str("a person knows of all that is open"),
-        }
-    }
-}
-
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Notices {
     groups: BTreeMap<Cause, Group>,
@@ -162,19 +184,19 @@ impl Notices {
         let news = self.groups.iter().filter(|(_, group)| group.is_news(policy, now));
         let causes: Vec<Cause> = news.map(|(cause, _)| cause.clone()).collect();
         if causes.is_empty() {
-            let told = self.groups.values().filter_map(|group| group.told);
-            return Notify::Later { at: told.map(|told| told.at.plus_ms(policy.remind_ms)).min() };
+            return Notify::Later { at: None };
         }
         let recent = self.sent.iter().filter(|at| now.ms_since(**at) < HOUR_MS);
-        let full = recent.clone().count() as u64 >= u64::from(policy.notices_per_hour_max);
-        match recent.min() {
-            Some(oldest) if full => Notify::Later { at: Some(oldest.plus_ms(HOUR_MS)) },
-            _ => Notify::Now { causes },
+        // There is room when the last of those that fill the hour has left it.
+        let filling = recent.rev().nth((policy.notices_per_hour_max as usize).saturating_sub(1));
+        match filling {
+            Some(last) => Notify::Later { at: Some(last.plus_ms(HOUR_MS)) },
+            None => Notify::Now { causes },
         }
     }
 
-    /// Fact: a task needs a person.
-    pub fn raised(&mut self, cause: &Cause, task: TaskId, at: Timestamp) {
+    /// Fact: a task needs a person, or the mission does.
+    pub fn raised(&mut self, cause: &Cause, task: Option<TaskId>, at: Timestamp) {
         let full = self.groups.len() >= limits::ESCALATION_CAUSES_MAX;
         let cause = match full && !self.groups.contains_key(cause) {
             true => cause.other(),
@@ -188,7 +210,7 @@ impl Notices {
         });
         group.count = group.count.saturating_add(1);
         if group.tasks.len() < limits::ESCALATION_TASKS_MAX {
-            group.tasks.insert(task);
+            group.tasks.extend(task);
         }
     }
 
@@ -203,9 +225,23 @@ impl Notices {
         }
     }
 
-    /// Fact: a person settled the cause.
-    pub fn settled(&mut self, cause: &Cause) {
-        self.groups.remove(cause);
+    /// Fact: a person settled one of those that raised the cause.
+    pub fn settled(&mut self, cause: &Cause, task: Option<TaskId>) {
+        let known = self.groups.contains_key(cause);
+        let cause = if known { cause.clone() } else { cause.other() };
+        let Some(group) = self.groups.get_mut(&cause) else { return };
+        group.count -= 1;
+        if let Some(task) = task {
+            group.tasks.remove(&task);
+        }
+        if group.count == 0 {
+            self.groups.remove(&cause);
+        }
+    }
+
+    /// Fact: nothing of this mission matters any more.
+    pub fn mission_ended(&mut self, mission: MissionId) {
+        self.groups.retain(|cause, _| cause.mission != mission);
     }
 }
 
@@ -250,7 +286,7 @@ mod tests {
         let mut notices = Notices::default();
         let mut told = Vec::new();
         for n in 1..=100 {
-            notices.raised(&cause("the key was refused"), TaskId(n), at(0));
+            notices.raised(&cause("the key was refused"), Some(TaskId(n)), at(0));
             if tell(&mut notices, at(0)) > 0 {
                 told.push(n);
             }
@@ -266,7 +302,7 @@ mod tests {
         let mut notices = Notices::default();
         let words = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
         for (minute, word) in words.iter().enumerate() {
-            notices.raised(&cause(word), TaskId(1), at(minute as u64));
+            notices.raised(&cause(word), Some(TaskId(1)), at(minute as u64));
             let told = tell(&mut notices, at(minute as u64));
             assert_eq!(told, usize::from(minute < 6), "{word}");
         }
@@ -276,15 +312,33 @@ mod tests {
     }
 
     #[test]
-    fn an_open_escalation_is_recalled_and_a_settled_one_is_not() {
+    fn an_open_escalation_is_recalled_with_the_next_news_and_a_settled_one_is_not() {
         let mut notices = Notices::default();
-        notices.raised(&cause("a"), TaskId(1), at(0));
+        for n in [1, 2] {
+            notices.raised(&cause("a"), Some(TaskId(n)), at(0));
+        }
         tell(&mut notices, at(0));
         let policy = NoticePolicy::default();
-        assert_eq!(notices.due(&policy, at(1)), Notify::Later { at: Some(at(240)) });
+        assert_eq!(notices.due(&policy, at(1)), Notify::Later { at: None });
         assert_eq!(tell(&mut notices, at(240)), 1);
-        notices.settled(&cause("a"));
+        notices.settled(&cause("a"), Some(TaskId(1)));
+        assert_eq!(tell(&mut notices, at(480)), 1, "one of two is still open");
+        notices.settled(&cause("a"), Some(TaskId(2)));
         assert_eq!(notices.due(&policy, at(9_999)), Notify::Later { at: None });
+    }
+
+    /// A stricter rule does not make up for what was said before it.
+    #[test]
+    fn a_stricter_limit_waits_until_enough_notices_are_old() {
+        let mut notices = Notices::default();
+        for (minute, word) in ["a", "b", "c"].iter().enumerate() {
+            notices.raised(&cause(word), None, at(minute as u64));
+            tell(&mut notices, at(minute as u64));
+        }
+        notices.raised(&cause("d"), None, at(3));
+        let strict = NoticePolicy { notices_per_hour_max: 2, ..NoticePolicy::default() };
+        assert_eq!(notices.due(&strict, at(3)), Notify::Later { at: Some(at(61)) });
+        assert!(matches!(notices.due(&strict, at(61)), Notify::Now { .. }));
     }
 
     /// Hostile messages must not fill the memory with causes of their own.
@@ -293,7 +347,7 @@ mod tests {
         let mut notices = Notices::default();
         for n in 0..1_000 {
             let letters: String = format!("{n}").chars().map(|c| (c as u8 + 49) as char).collect();
-            notices.raised(&cause(&letters), TaskId(n), at(0));
+            notices.raised(&cause(&letters), Some(TaskId(n)), at(0));
         }
         assert!(notices.open().count() <= limits::ESCALATION_CAUSES_MAX + 1);
         let all: u32 = notices.open().map(|(_, group)| group.count).sum();

@@ -57,6 +57,15 @@ pub enum Resume {
     Human,
 }
 
+impl fmt::Display for Resume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Resume::Orchestrator => "the orchestrator",
+            Resume::Human => "a person",
+        })
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
@@ -71,11 +80,7 @@ impl fmt::Display for Verdict {
             Verdict::Fine => f.write_str("the failure rate is fine"),
             Verdict::Warn { failed, finished } => write!(f, "{failed} of {finished} tasks failed"),
             Verdict::Pause { failed, finished, resume } => {
-                let who = match resume {
-                    Resume::Orchestrator => "the orchestrator",
-                    Resume::Human => "a person",
-                };
-                write!(f, "{failed} of {finished} tasks failed; {who} has to resume")
+                write!(f, "{failed} of {finished} tasks failed; {resume} has to resume")
             }
         }
     }

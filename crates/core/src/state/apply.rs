@@ -10,6 +10,7 @@ use crate::time::Timestamp;
 
 mod agents;
 mod chores;
+mod failure;
 mod index;
 mod missions;
 mod money;
@@ -37,13 +38,17 @@ impl State {
             Event::MissionPaused { mission, reason, .. } => {
                 self.await_renewal(*mission, reason);
                 self.with_mission(*mission, |m| m.paused = Some(reason.clone()));
+                self.note_pause(*mission, reason);
             }
             Event::MissionResumed { mission, .. } => {
                 self.stop_renewal(*mission);
+                self.note_resume(*mission);
                 self.with_mission(*mission, |m| {
                     m.paused = None;
                     m.chore_failures = 0;
                     m.gaps.forgiven();
+                    m.abandoned = 0;
+                    m.failure_rate.resumed();
                 });
             }
             Event::MissionCancelled { mission, reason, at, .. } => {
@@ -66,9 +71,14 @@ impl State {
             | Event::CheckpointAnswered { .. }
             | Event::ChangeRejected { .. }
             | Event::RetryScheduled { .. }
-            | Event::BackoffEnded { .. }
+            | Event::BackoffEnded { .. } => self.apply_to_work(event, at),
+            Event::TroubleMet { .. }
+            | Event::AttemptAbandoned { .. }
             | Event::TaskDeadLettered { .. }
-            | Event::TaskBlocked { .. } => self.apply_to_work(event, at),
+            | Event::TaskBlocked { .. }
+            | Event::TaskUnblocked { .. }
+            | Event::TaskRequeued { .. }
+            | Event::PersonNotified { .. } => self.apply_to_failures(event),
             Event::CostCharged { .. }
             | Event::SessionStarted
             | Event::CapRaised { .. }

@@ -2,7 +2,9 @@
 
 use super::State;
 use super::decide::Decision;
+use super::failure::Blow;
 use crate::command::{AdvanceOutcome, CandidateOutcome, CheckResult, DeliveryOutcome};
+use crate::escalation::Trouble;
 use crate::event::{Chore, Event, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Expectation;
@@ -56,7 +58,8 @@ impl State {
             Chore::Gate(_) => task.phase(&mission.policy).map(crate::flow::Phase::expects),
             _ => None,
         };
-        let verdict = judge(expectation.unwrap_or(Expectation::AllChecksPass), &results);
+        let expectation = expectation.unwrap_or(Expectation::AllChecksPass);
+        let verdict = judge(expectation, &results);
         let mut events =
             vec![Event::ChecksFinished { task: id, fence, commit: commit.clone(), results }];
         events.extend(match (verdict, chore) {
@@ -67,9 +70,15 @@ impl State {
             (Ok(()), _) => vec![Event::CandidatePassed { task: id, candidate: commit }],
             (Err(failure), chore) => {
                 let from = if chore == Chore::Gate(id) { Restart::Phase } else { Restart::Flow };
-                let kind = failure.kind;
+                // Tests that say no are for the loop of fixing; tests that test nothing are not.
+                let trouble = match expectation {
+                    Expectation::AllChecksPass => Trouble::TestsFail,
+                    Expectation::SomeCheckFails => Trouble::Failure(failure.kind),
+                };
+                let blow = Blow { task: id, ended: fence, failure: &failure, trouble, from };
+                let then = self.meet(&blow, now);
                 let mut events = vec![Event::ChangeRejected { task: id, failure }];
-                events.extend(self.after_failure(id, kind, from, now));
+                events.extend(then);
                 events
             }
         });
@@ -102,8 +111,12 @@ impl State {
             CandidateOutcome::Conflict { paths } => {
                 let message = format!("it conflicts with what others merged: {}", paths.join(", "));
                 let failure = Failure::new(FailureKind::GitConflict, &message);
+                let trouble = Trouble::Failure(failure.kind);
+                let from = Restart::Flow;
+                let blow = Blow { task: id, ended: fence, failure: &failure, trouble, from };
+                let then = self.meet(&blow, now);
                 let mut events = vec![Event::CandidateRejected { task: id, fence, failure }];
-                events.extend(self.after_failure(id, FailureKind::GitConflict, Restart::Flow, now));
+                events.extend(then);
                 events
             }
         })

@@ -45,6 +45,7 @@ impl State {
             }
             Command::ResumeSpending { by } => self.resume_spending(by),
             Command::ReportSpending { fence, spent } => self.report_spending(*fence, spent, now),
+            Command::RequeueTask { task, reason, by } => self.requeue(*task, reason, by),
             Command::HostStarted => Ok(self.interrupt_all()),
             Command::Heartbeat { fences } => Ok(self.renew(fences, now)),
             Command::FinishAttempt { fence, outcome, spent } => {

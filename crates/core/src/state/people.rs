@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::decide::Decision;
 use super::planning::{around_plan, estimated};
 use super::{Live, State};
+use crate::escalation::Resume;
 use crate::event::{Event, Interruption, PauseReason};
-use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
+use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::limits;
 use crate::mission::{Mission, MissionStage};
 use crate::plan::Plan;
@@ -104,6 +105,9 @@ impl State {
             return Err(Refusal::NotPaused { mission: id });
         }
         signed(by)?;
+        if let Some(PauseReason::FailureRate { resume: Resume::Human, .. }) = mission.paused {
+            person(by)?;
+        }
         Ok(vec![Event::MissionResumed { mission: id, by: by.clone() }])
     }
 
@@ -203,4 +207,13 @@ pub(super) fn signed(by: &Actor) -> Result<(), Refusal> {
         return Err(Refusal::Missing { what });
     }
     said(what, &by.0, limits::TITLE_CHARS_MAX)
+}
+
+/// Whoever decides must be a person: neither Kapelle itself nor one of its agents.
+pub(super) fn person(by: &Actor) -> Result<(), Refusal> {
+    signed(by)?;
+    if *by == Actor::kapelle() || by.0.parse::<AgentId>().is_ok() {
+        return Err(Refusal::NotAPerson { by: by.0.clone() });
+    }
+    Ok(())
 }

@@ -28,6 +28,11 @@ impl State {
         idle.into_iter().flatten().map(move |&seat| AgentId { role, seat })
     }
 
+    /// How many of a role the team has, busy or not.
+    pub(super) fn seats_of(&self, role: Role) -> u32 {
+        self.agents.team().filter(|(id, agent)| id.role == role && agent.stays()).count() as u32
+    }
+
     pub(in crate::state) fn take_seat(&mut self, agent: AgentId, task: TaskId, fence: Fence) {
         self.agents.took(agent, task, fence, self.at);
         self.scaling_stale = true;

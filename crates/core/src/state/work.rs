@@ -9,14 +9,14 @@ use super::decide::Decision;
 use super::money::Terms;
 use super::{Lease, Live, State};
 use crate::command::{AttemptOutcome, Spending};
-use crate::event::{Event, Interruption, PauseReason, Restart};
+use crate::event::{Event, Interruption, PauseReason};
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, Commit, Fence, TaskId};
 use crate::limits;
 use crate::mission::Mission;
 use crate::report::Question;
-use crate::task::{Stage, Task};
+use crate::task::Task;
 use crate::time::Timestamp;
 
 impl State {
@@ -39,7 +39,7 @@ impl State {
         });
         events.extend(match unpriced.as_ref().unwrap_or(outcome) {
             AttemptOutcome::Done { change, touched } => {
-                self.judge_change(lease, fence, change.as_ref(), touched, now)
+                self.judge_change(lease, fence, (change.as_ref(), touched), now)
             }
             AttemptOutcome::Asked { question, change } => {
                 self.raise(task, fence, question, change.clone())
@@ -47,8 +47,12 @@ impl State {
             AttemptOutcome::Failed(failure) => {
                 self.fail_attempt(task.id, fence, failure.clone(), now)
             }
+            AttemptOutcome::Abandoned(failure) => {
+                self.abandon((task, mission), fence, failure, now)
+            }
         });
-        if spent.usd > lease.reserved {
+        let paused = events.iter().any(|event| matches!(event, Event::MissionPaused { .. }));
+        if spent.usd > lease.reserved && !paused {
             let reason = PauseReason::Overspent { reserved: lease.reserved, spent: spent.usd };
             events.extend(self.pause_for(mission, reason, Actor::kapelle(), Some(fence)));
         }
@@ -59,8 +63,7 @@ impl State {
         &self,
         lease: &Lease,
         fence: Fence,
-        change: Option<&Commit>,
-        touched: &[String],
+        (change, touched): (Option<&Commit>, &[String]),
         now: Timestamp,
     ) -> Vec<Event> {
         let Ok((task, mission)) = self.task_or_refuse(lease.task) else { return Vec::new() };
@@ -112,46 +115,6 @@ impl State {
         events
     }
 
-    pub(super) fn fail_attempt(
-        &self,
-        task: TaskId,
-        fence: Fence,
-        failure: Failure,
-        now: Timestamp,
-    ) -> Vec<Event> {
-        let kind = failure.kind;
-        let mut events = vec![Event::AttemptFailed { task, fence, failure }];
-        events.extend(self.after_failure(task, kind, Restart::Phase, now));
-        events
-    }
-
-    /// Try again as the table of failures says, or give up for good.
-    pub(super) fn after_failure(
-        &self,
-        id: TaskId,
-        kind: FailureKind,
-        from: Restart,
-        now: Timestamp,
-    ) -> Vec<Event> {
-        let Ok((task, mission)) = self.task_or_refuse(id) else { return Vec::new() };
-        let before = task.failures.get(&kind).copied().unwrap_or(0);
-        if before < kind.retries_max() {
-            let wait = mission.policy.retry.delay_ms(kind, id, before + 1);
-            return vec![Event::RetryScheduled { task: id, at: now.plus_ms(wait), from }];
-        }
-        let mut events = vec![Event::TaskDeadLettered { task: id }];
-        let mut seen = BTreeSet::from([id]);
-        let mut open = task.dependents.clone();
-        while let Some(next) = open.pop() {
-            let Some(dependent) = self.task(next).filter(|_| seen.insert(next)) else { continue };
-            if dependent.stage == Stage::Waiting {
-                events.push(Event::TaskBlocked { task: next, on: id });
-            }
-            open.extend(&dependent.dependents);
-        }
-        events
-    }
-
     /// After a restart of the host nothing that it ran is alive: attempts and chores begin anew,
     /// with fences that no message of the earlier life knows.
     pub(super) fn interrupt_all(&self) -> Vec<Event> {
@@ -193,6 +156,11 @@ impl State {
         let (task, mission) = self.task_or_refuse(id).ok()?;
         let policy = &mission.policy;
         let begun = task.unfinished.clone().or_else(|| task.accepted.clone());
+        let hands = self.hands_for(task, agent);
+        let (agent, terms) = match self.terms(id, hands, now) {
+            Ok(theirs) if hands != agent => (hands, theirs),
+            Ok(_) | Err(_) => (agent, terms),
+        };
         Some(Event::LeaseGranted {
             task: id,
             fence: self.next_fence(),

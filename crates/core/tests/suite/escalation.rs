@@ -1,14 +1,12 @@
 //! Escalation: which counter each kind of trouble spends, and what comes when it is spent.
 
-use kapelle_core::Usd;
 use kapelle_core::escalation::{
     EscalationPolicy, Hands, HumanBecause, InvalidEscalation, Ladder, Means, Next, Tier, Trouble,
 };
 use kapelle_core::failure::FailureKind;
 use proptest::prelude::*;
 
-const MEANS: Means =
-    Means { council_members: 3, retries_spent: Usd::ZERO, retry_estimate: Usd::ZERO };
+const MEANS: Means = Means { orchestrators: 1, council_members: 3 };
 
 /// Meets the same trouble again and again until a person is asked.
 fn climb(trouble: Trouble, means: Means) -> Vec<Next> {
@@ -54,25 +52,16 @@ fn an_agents_failure_climbs_all_tiers() {
 #[test]
 fn each_trouble_has_a_counter_of_its_own() {
     let count = |trouble| {
-        let own = |next: &&Next| matches!(next, Next::Retry { .. } | Next::GapPlan { .. });
+        let own = |next: &&Next| matches!(next, Next::Retry { .. });
         climb(trouble, MEANS).iter().filter(own).count()
     };
     assert_eq!(count(Trouble::TestsFail), 3);
-    assert_eq!(count(Trouble::Gap), 2);
     assert_eq!(count(Trouble::Failure(FailureKind::Network)), 5);
     assert_eq!(count(Trouble::Failure(FailureKind::FileLocked)), 10);
     assert_eq!(count(Trouble::Failure(FailureKind::ValidationFailed)), 2);
     assert_eq!(count(Trouble::Failure(FailureKind::AgentError)), 3);
     assert_eq!(count(Trouble::Failure(FailureKind::GitConflict)), 1);
     assert_eq!(count(Trouble::Failure(FailureKind::Auth)), 0);
-}
-
-/// RUN-06: twice within an attempt, then the attempt has failed.
-#[test]
-fn an_agent_corrects_itself_twice_in_each_attempt() {
-    let path = climb(Trouble::OwnMistake, MEANS);
-    assert_eq!(path[0], Next::SelfCorrect { round: 1, of: 2 });
-    assert_eq!(tiers(&path), [0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 2, 0, 0, 3, 0, 0, 4]);
 }
 
 /// CON-06: two failed validations and a ruling are three retries; before that, no council.
@@ -113,44 +102,16 @@ fn trouble_that_no_opinion_can_mend_goes_straight_to_a_person() {
     }
 }
 
-/// RET-07, to the letter of its halt.
+/// Without an orchestrator in the team nobody rules, and without a council nobody is convened.
 #[test]
-fn gaps_are_planned_for_twice() {
-    let path = climb(Trouble::Gap, MEANS);
-    assert_eq!(path[..2], [1, 2].map(|plan| Next::GapPlan { plan, of: 2 }));
-    let Next::AskHuman { because } = &path[2] else { panic!("{path:?}") };
-    let said = "Max Retries Exceeded (Human Intervention Needed): gaps remain after 2 gap plans";
-    assert_eq!(because.to_string(), said);
-}
-
-/// RET-08, T-37: $2.00 for all retries of a mission, with a warning above 80 %.
-#[test]
-fn a_retry_that_does_not_fit_the_retry_budget_asks_a_person() {
-    let policy = EscalationPolicy::default();
-    let with = |spent, estimate| Means {
-        retries_spent: Usd::cents(spent),
-        retry_estimate: Usd::cents(estimate),
-        ..MEANS
-    };
-    let next = |means| Ladder::default().next(&policy, Trouble::TestsFail, means);
-    assert_eq!(next(with(150, 50)).tier(), Tier::Retry);
-    let (spent, estimate, cap) = (Usd::cents(150), Usd::cents(51), Usd::cents(200));
-    let because = HumanBecause::RetryBudget { spent, estimate, cap };
-    assert_eq!(next(with(150, 51)), human(because.clone()));
-    let said = "a retry of about $0.51 does not fit the retry budget: $1.50 of $2.00 spent";
-    assert_eq!(because.to_string(), said);
-    assert!(!with(160, 0).warns(&policy) && with(161, 0).warns(&policy));
-    let parked = Trouble::Failure(FailureKind::RateLimited);
-    assert_eq!(Ladder::default().next(&policy, parked, with(500, 50)).tier(), Tier::Retry);
-}
-
-#[test]
-fn an_accepted_phase_starts_with_fresh_counters_but_keeps_its_gaps() {
-    let mut ladder = Ladder { retries: 4, test_fixes: 3, gap_plans: 1, ..Ladder::default() };
-    ladder.phase_accepted();
-    assert_eq!(ladder, Ladder { gap_plans: 1, ..Ladder::default() });
-    ladder.requeued();
-    assert_eq!(ladder, Ladder::default());
+fn tiers_that_nobody_fills_are_passed_over() {
+    let alone = Means { orchestrators: 0, council_members: 0 };
+    let path = climb(Trouble::Failure(FailureKind::AgentError), alone);
+    assert_eq!(tiers(&path), [1, 1, 1, 4]);
+    assert_eq!(path[3], human(HumanBecause::RetriesExhausted { retries: 3 }));
+    let council = Means { orchestrators: 0, ..MEANS };
+    let path = climb(Trouble::Failure(FailureKind::AgentError), council);
+    assert_eq!(tiers(&path), [1, 1, 1, 3, 4]);
 }
 
 #[test]
@@ -167,15 +128,11 @@ fn counters_without_an_end_are_refused() {
     let by_kind: Change = |p| p.retries_max = [(FailureKind::Hang, 101)].into();
     assert_eq!(with(by_kind), too_many("retries_max"));
     assert_eq!(with(|p| p.council_members_min = 1), Err(InvalidEscalation::LonelyCouncil));
-    let late = InvalidEscalation::LateWarning { permille: 1_001 };
-    assert_eq!(with(|p| p.retry_warn_permille = 1_001), Err(late));
 }
 
 fn trouble() -> impl Strategy<Value = Trouble> {
     prop_oneof![
-        Just(Trouble::OwnMistake),
         Just(Trouble::TestsFail),
-        Just(Trouble::Gap),
         (0..FailureKind::ALL.len()).prop_map(|n| Trouble::Failure(FailureKind::ALL[n])),
     ]
 }

@@ -7,6 +7,7 @@ mod approval;
 mod completion;
 mod council;
 mod escalation;
+mod failure_rules;
 mod fixture;
 mod found;
 mod gate;

@@ -173,8 +173,10 @@ fn failures_are_retried_as_often_as_their_type_allows() {
             events.as_slice(),
             [
                 Event::AttemptFailed { .. },
+                Event::TroubleMet { .. },
                 Event::TaskDeadLettered { .. },
-                Event::TaskBlocked { .. }
+                Event::TaskBlocked { .. },
+                Event::PersonNotified { .. }
             ]
         ),
         "{events:?}"

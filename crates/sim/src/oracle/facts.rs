@@ -94,6 +94,10 @@ impl Facts {
         self.tasks.get(&id).ok_or_else(|| format!("an event speaks of {id:?}, never planned"))
     }
 
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = (TaskId, &TaskFacts)> {
+        self.tasks.iter().map(|(id, task)| (*id, task))
+    }
+
     pub(crate) fn mission_of(&self, task: TaskId) -> Result<&MissionFacts, String> {
         self.mission(self.task(task)?.mission)
     }

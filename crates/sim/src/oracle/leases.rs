@@ -82,6 +82,7 @@ impl Leases {
                 format!("an event about fence {fence}, which is no live lease")
             }),
             Event::AttemptFinished { fence, task, .. }
+            | Event::AttemptAbandoned { fence, task, .. }
             | Event::CheckpointRaised { fence, task, .. } => self.end(*fence, *task).map(|_| ()),
             Event::AttemptFailed { fence, task, failure } => {
                 let held = self.end(*fence, *task)?;

@@ -82,7 +82,9 @@ impl Books {
                 *self.tokens.entry(facts.task(*task)?.mission).or_default() += tokens;
                 return self.charge(*task, *fence, *usd, at, facts);
             }
-            Event::AttemptFinished { fence, .. } | Event::CheckpointRaised { fence, .. } => {
+            Event::AttemptFinished { fence, .. }
+            | Event::AttemptAbandoned { fence, .. }
+            | Event::CheckpointRaised { fence, .. } => {
                 return self.release(*fence);
             }
             Event::AttemptFailed { fence, .. } => {

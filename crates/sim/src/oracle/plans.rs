@@ -80,6 +80,7 @@ impl Plans {
             }
             Event::TaskReported { task, fence, .. } => judge_fence(leases, *fence, *task),
             Event::ChangeRejected { task, .. }
+            | Event::TaskRequeued { task, .. }
             | Event::RetryScheduled { task, from: Restart::Flow, .. } => {
                 let progress = self.tasks.entry(*task).or_default();
                 progress.operations_done = 0;
@@ -97,7 +98,7 @@ impl Plans {
                 Ok(())
             }
             Event::TaskMerged { task, .. }
-            | Event::TaskDeadLettered { task }
+            | Event::TaskDeadLettered { task, .. }
             | Event::TaskBlocked { task, .. } => {
                 self.ended.insert(*task);
                 Ok(())

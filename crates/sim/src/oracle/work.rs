@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::command::CheckResult;
 use kapelle_core::event::Restart;
-use kapelle_core::failure::FailureKind;
 use kapelle_core::flow::{Expectation, Phase};
 use kapelle_core::policy::Policy;
 use kapelle_core::{Commit, Event, Fence, MissionId, TaskId};
@@ -25,8 +24,6 @@ pub(super) struct Work {
 #[derive(Debug, Default)]
 struct Progress {
     phases_accepted: usize,
-    failures: BTreeMap<FailureKind, u32>,
-    last_failure: Option<FailureKind>,
     last_checks: Option<(Commit, Passed)>,
 }
 
@@ -53,16 +50,11 @@ impl Work {
                 Some(sin) => Err(format!("attempt {fence} was accepted, although it {sin}")),
                 None => Ok(()),
             },
-            Event::AttemptFailed { task, failure, .. }
-            | Event::ChangeRejected { task, failure }
-            | Event::CandidateRejected { task, failure, .. } => {
-                let progress = self.tasks.entry(*task).or_default();
-                *progress.failures.entry(failure.kind).or_default() += 1;
-                progress.last_failure = Some(failure.kind);
+            Event::RetryScheduled { task, from: Restart::Flow, .. }
+            | Event::TaskRequeued { task, .. } => {
+                self.tasks.entry(*task).or_default().phases_accepted = 0;
                 Ok(())
             }
-            Event::RetryScheduled { task, from, .. } => self.judge_retry(*task, *from),
-            Event::TaskDeadLettered { task } => self.judge_end(*task),
             Event::ChecksFinished { task, commit, results, .. } => {
                 let policy = &facts.mission_of(*task)?.policy;
                 self.judge_checks(*task, commit, results, policy, repo)
@@ -118,24 +110,6 @@ impl Work {
         ensure(expected == Some(&phase), || format!("{id:?} does {phase}, not {expected:?}"))
     }
 
-    fn judge_retry(&mut self, task: TaskId, from: Restart) -> Verdict {
-        let progress = self.tasks.entry(task).or_default();
-        if from == Restart::Flow {
-            progress.phases_accepted = 0;
-        }
-        let (failed, allowed) = progress.tally();
-        ensure(failed <= allowed, || {
-            format!("{task:?} is tried again after {failed} failures of one kind")
-        })
-    }
-
-    fn judge_end(&mut self, task: TaskId) -> Verdict {
-        let (failed, allowed) = self.tasks.entry(task).or_default().tally();
-        ensure(failed > allowed, || {
-            format!("{task:?} was given up after {failed} failures of one kind")
-        })
-    }
-
     fn judge_checks(
         &mut self,
         task: TaskId,
@@ -173,13 +147,5 @@ impl Work {
         })?;
         progress.phases_accepted += 1;
         Ok(())
-    }
-}
-
-impl Progress {
-    /// How often the last failure has happened, and how often it may.
-    fn tally(&self) -> (u32, u32) {
-        let Some(kind) = self.last_failure else { return (0, 0) };
-        (self.failures.get(&kind).copied().unwrap_or(0), kind.retries_max())
     }
 }

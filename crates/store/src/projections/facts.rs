@@ -43,6 +43,10 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
             let ending = Ending { interruption: Some(*cause), ..Ending::default() };
             told.end_attempt(*fence, "interrupted", None, ending)
         }
+        Event::AttemptAbandoned { fence, failure, .. } => {
+            let ending = Ending { failure: Some(failure), ..Ending::default() };
+            told.end_attempt(*fence, "interrupted", None, ending)
+        }
         Event::CheckpointRaised { task, fence, question, change } => {
             told.end_attempt(*fence, "asked", change.as_ref(), Ending::default())?;
             told.question(*task, *fence, question)
@@ -91,8 +95,12 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         | Event::ChangeRejected { .. }
         | Event::RetryScheduled { .. }
         | Event::BackoffEnded { .. }
+        | Event::TroubleMet { .. }
         | Event::TaskDeadLettered { .. }
         | Event::TaskBlocked { .. }
+        | Event::TaskUnblocked { .. }
+        | Event::TaskRequeued { .. }
+        | Event::PersonNotified { .. }
         | Event::ChoreStarted { .. }
         | Event::ChoreFailed { .. }
         | Event::ChoreDue { .. }

@@ -38,13 +38,15 @@ impl Touched {
             | Event::BurnAlerted { .. }
             | Event::SpendingPaused { .. }
             | Event::SpendingStopped
-            | Event::SpendingResumed { .. } => {}
+            | Event::SpendingResumed { .. }
+            | Event::PersonNotified { .. } => {}
             Event::LeaseGranted { task, .. }
             | Event::CostCharged { task, .. }
             | Event::ReservationReleased { task, .. }
             | Event::AttemptFinished { task, .. }
             | Event::AttemptFailed { task, .. }
             | Event::AttemptInterrupted { task, .. }
+            | Event::AttemptAbandoned { task, .. }
             | Event::CheckpointRaised { task, .. } => {
                 self.task(state, *task);
                 self.team = Team::Changed;
@@ -57,7 +59,10 @@ impl Touched {
             | Event::ChangeRejected { task, .. }
             | Event::RetryScheduled { task, .. }
             | Event::BackoffEnded { task }
-            | Event::TaskDeadLettered { task }
+            | Event::TroubleMet { task, .. }
+            | Event::TaskDeadLettered { task, .. }
+            | Event::TaskUnblocked { task }
+            | Event::TaskRequeued { task, .. }
             | Event::TaskBlocked { task, .. }
             | Event::ChecksFinished { task, .. }
             | Event::PhaseAccepted { task, .. }

@@ -46,6 +46,7 @@ impl State {
         }
         self.ledger.configured(settings.money.clone());
         self.settings = Arc::new(settings.clone());
+        self.retime_notices();
     }
 
     /// Tells the scaler how long the queues are, and sets the clock for what follows from it.

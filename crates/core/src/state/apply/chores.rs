@@ -161,7 +161,10 @@ impl State {
             task.merged = Some(commit.clone());
             task.ended_at = Some(at);
         });
-        self.with_mission_of(id, |mission| mission.tip = Some(commit.clone()));
+        self.with_mission_of(id, |mission| {
+            mission.tip = Some(commit.clone());
+            mission.failure_rate.succeeded();
+        });
         self.move_to(id, Stage::Done);
         self.release_dependents(id);
     }

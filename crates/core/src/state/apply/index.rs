@@ -32,6 +32,14 @@ impl State {
         }
     }
 
+    /// A task that may go on: at once, if nothing that it needs is missing.
+    pub(in crate::state) fn wait_or_go(&mut self, id: TaskId) {
+        let Some(task) = self.task(id) else { return };
+        let there = self.mission(task.mission).is_some_and(|m| m.tip.is_some());
+        let free = task.waits_for == 0 && there;
+        self.move_to(id, if free { Stage::Ready } else { Stage::Waiting });
+    }
+
     /// Leaves the indexes of the old stage, enters those of the new one.
     pub(in crate::state) fn move_to(&mut self, id: TaskId, stage: Stage) {
         let Some(task) = self.task(id) else { return };
@@ -48,6 +56,8 @@ impl State {
                 }
                 Stage::Backoff { .. } => m.counts.parked -= 1,
                 Stage::Asking { .. } => m.counts.asking -= 1,
+                Stage::DeadLetter => m.counts.dead -= 1,
+                Stage::Blocked { .. } => m.counts.blocked -= 1,
                 _ => {}
             }
             match (&stage, role) {

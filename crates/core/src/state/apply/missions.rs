@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::checklist::Checklist;
+use crate::escalation::FailureRate;
 use crate::event::{Chore, Event};
 use crate::ids::{MissionId, TaskId};
 use crate::mission::{Counts, Mission, MissionStage};
@@ -50,6 +51,8 @@ impl State {
             merge_queue: VecDeque::new(),
             merging: None,
             chore_failures: 0,
+            abandoned: 0,
+            failure_rate: FailureRate::default(),
         });
         self.ledger.mission_capped(*mission, policy.budget.mission_usd_max);
         self.want(*mission, Chore::Branch(*mission));
@@ -115,7 +118,8 @@ impl State {
             | Timer::Deadline(_)
             | Timer::Scale(_)
             | Timer::Bill(_)
-            | Timer::Grace => false,
+            | Timer::Grace
+            | Timer::Notices => false,
         };
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().filter(|(_, t)| !of_mission(t, self)).collect();
@@ -130,6 +134,8 @@ impl State {
             m.counts.parked = 0;
             m.counts.asking = 0;
         });
+        self.notices.mission_ended(id);
+        self.retime_notices();
     }
 }
 
@@ -152,6 +158,8 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         retries: 0,
         failures: BTreeMap::new(),
         last_failure: None,
+        hardship: None,
+        last_agent: None,
         accepted: None,
         unfinished: None,
         phase_base: None,

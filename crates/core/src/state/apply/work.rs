@@ -3,7 +3,6 @@
 use crate::checklist::Checklist;
 use crate::effect::Effect;
 use crate::event::{Chore, Event, Restart};
-use crate::failure::Failure;
 use crate::ids::TaskId;
 use crate::ledger::{Drawn, Purpose};
 use crate::money::Usd;
@@ -27,12 +26,14 @@ impl State {
                 }
             }
             Event::AttemptFinished { task, fence, change, .. } => {
+                self.attempted(*task);
                 self.end_attempt(*fence, Billed::AtItsEnd, at);
                 let gating = Stage::Gating { change: change.clone() };
                 self.move_to(*task, gating);
                 self.want_for(*task, Chore::Gate(*task));
             }
             Event::AttemptFailed { task, fence, failure } => {
+                self.attempted(*task);
                 // Reports come before the deadline; at the deadline it is the clock that ends it.
                 let is_over = self.lease(*fence).is_some_and(|lease| at >= lease.deadline);
                 let billed = if is_over { Billed::Later } else { Billed::AtItsEnd };
@@ -46,6 +47,7 @@ impl State {
                 self.move_to(*task, Stage::Ready);
             }
             Event::CheckpointRaised { task, fence, question, change } => {
+                self.attempted(*task);
                 self.end_attempt(*fence, Billed::AtItsEnd, at);
                 self.with_task(*task, |t| {
                     t.unfinished = change.clone().or(t.unfinished.take());
@@ -72,8 +74,7 @@ impl State {
                     t.retrying = true;
                     t.retries += 1;
                     if *from == Restart::Flow {
-                        t.phase = 0;
-                        t.accepted = None;
+                        t.begin_anew();
                     }
                 });
                 if *from == Restart::Flow {
@@ -82,8 +83,6 @@ impl State {
                 self.move_to(*task, Stage::Backoff { until: *at });
             }
             Event::BackoffEnded { task } => self.move_to(*task, Stage::Ready),
-            Event::TaskDeadLettered { task } => self.move_to(*task, Stage::DeadLetter),
-            Event::TaskBlocked { task, on } => self.move_to(*task, Stage::Blocked { on: *on }),
             _ => {}
         }
     }
@@ -97,7 +96,7 @@ impl State {
     }
 
     /// The change is thrown away, and all that was done in it.
-    fn discard(&mut self, id: TaskId) {
+    pub(in crate::state) fn discard(&mut self, id: TaskId) {
         self.with_task(id, |task| {
             task.unfinished = None;
             task.operations.discarded();
@@ -134,6 +133,7 @@ impl State {
             t.attempts += 1;
             t.started_at.get_or_insert(*granted_at);
             t.phase_base = Some(since.clone());
+            t.last_agent = Some(*agent);
         });
         self.with_checklist(*task, |list| list.begun(*granted_at));
         let billed = if reservation.is_some() { Billed::Later } else { Billed::AtItsEnd };
@@ -167,12 +167,8 @@ impl State {
         self.begin_live(*fence, mission, Live::Attempt(lease), effect);
     }
 
-    pub(in crate::state) fn fail(&mut self, id: TaskId, failure: &Failure) {
-        self.move_to(id, Stage::Failed { kind: failure.kind });
-        self.with_task(id, |task| {
-            *task.failures.entry(failure.kind).or_default() += 1;
-            task.last_failure = Some(failure.clone());
-        });
-        self.unwant(id, Chore::CandidateChecks(id));
+    /// An attempt came to an end of its own: its host is able.
+    fn attempted(&mut self, task: TaskId) {
+        self.with_mission_of(task, |m| m.abandoned = 0);
     }
 }

@@ -1,0 +1,126 @@
+//! Failures: what is remembered of them, who is told, and how a task comes back.
+
+use crate::escalation::{Cause, Hands, Hardship, Next, Notify};
+use crate::event::{Chore, Event, PauseReason};
+use crate::failure::Failure;
+use crate::ids::{MissionId, TaskId};
+use crate::state::failure::failed_attempt;
+use crate::state::{Billed, State, Timer};
+use crate::task::Stage;
+
+impl State {
+    /// The arms of `apply` about failures; it names each of them, so none is forgotten.
+    pub(in crate::state) fn apply_to_failures(&mut self, event: &Event) {
+        match event {
+            Event::TroubleMet { task, trouble, next } => self.with_hardship(*task, |hardship| {
+                hardship.ladder.taken(*trouble, next);
+                hardship.by = match next {
+                    Next::Retry { by, .. } => *by,
+                    Next::AskOrchestrator => Hands::Other,
+                    Next::ConveneCouncil | Next::AskHuman { .. } => Hands::Anyone,
+                };
+            }),
+            Event::AttemptAbandoned { task, fence, retry_at, .. } => {
+                self.end_attempt(*fence, Billed::AtItsEnd, self.at);
+                self.with_mission_of(*task, |m| m.abandoned += 1);
+                match retry_at {
+                    Some(until) => self.move_to(*task, Stage::Backoff { until: *until }),
+                    None => self.move_to(*task, Stage::Ready),
+                }
+            }
+            Event::TaskDeadLettered { task, letter } => {
+                self.move_to(*task, Stage::DeadLetter);
+                self.with_mission_of(*task, |m| m.failure_rate.failed());
+                if let Some(letter) = letter {
+                    self.with_hardship(*task, |h| h.because = Some(letter.because.clone()));
+                    self.raise_notice(self.cause_of(*task), Some(*task));
+                }
+            }
+            Event::TaskBlocked { task, on } => self.move_to(*task, Stage::Blocked { on: *on }),
+            Event::TaskUnblocked { task } => self.wait_or_go(*task),
+            Event::TaskRequeued { task, .. } => {
+                self.settle_notice(self.cause_of(*task), Some(*task));
+                self.with_task(*task, |t| {
+                    t.failures.clear();
+                    t.begin_anew();
+                    (t.started, t.retrying, t.resume) = (false, false, None);
+                });
+                self.discard(*task);
+                self.with_hardship(*task, |hardship| {
+                    let story = std::mem::take(&mut hardship.story);
+                    *hardship = Hardship { story, ..Hardship::default() };
+                });
+                self.wait_or_go(*task);
+            }
+            Event::PersonNotified { causes } => {
+                self.notices.told(causes, self.at);
+                self.retime_notices();
+            }
+            _ => {}
+        }
+    }
+
+    pub(in crate::state) fn fail(&mut self, id: TaskId, failure: &Failure) {
+        let told = self.task(id).and_then(|task| {
+            Some(failed_attempt(task, self.mission(task.mission)?, failure, self.at))
+        });
+        self.move_to(id, Stage::Failed { kind: failure.kind });
+        self.with_task(id, |task| {
+            *task.failures.entry(failure.kind).or_default() += 1;
+            task.last_failure = Some(failure.clone());
+        });
+        if let Some(told) = told {
+            self.with_hardship(id, |hardship| hardship.story.failed(told));
+        }
+        self.unwant(id, Chore::CandidateChecks(id));
+    }
+
+    fn with_hardship(&mut self, id: TaskId, change: impl FnOnce(&mut Hardship)) {
+        self.with_task(id, |task| change(task.hardship.get_or_insert_default()));
+    }
+
+    fn cause_of(&self, task: TaskId) -> Option<Cause> {
+        let task = self.task(task)?;
+        Some(Cause::of(task.mission, task.last_failure.as_ref()?))
+    }
+
+    /// A mission that Kapelle itself paused needs a person; one that a person paused has one.
+    pub(in crate::state) fn note_pause(&mut self, mission: MissionId, reason: &PauseReason) {
+        if !matches!(reason, PauseReason::Person { .. }) {
+            self.raise_notice(Some(Cause::of_pause(mission, reason)), None);
+        }
+    }
+
+    pub(in crate::state) fn note_resume(&mut self, id: MissionId) {
+        let reason = self.mission(id).and_then(|m| m.paused.clone());
+        if let Some(reason) = reason.filter(|r| !matches!(r, PauseReason::Person { .. })) {
+            self.settle_notice(Some(Cause::of_pause(id, &reason)), None);
+        }
+    }
+
+    fn raise_notice(&mut self, cause: Option<Cause>, task: Option<TaskId>) {
+        if let Some(cause) = cause {
+            self.notices.raised(&cause, task, self.at);
+            self.retime_notices();
+        }
+    }
+
+    fn settle_notice(&mut self, cause: Option<Cause>, task: Option<TaskId>) {
+        if let Some(cause) = cause {
+            self.notices.settled(&cause, task);
+            self.retime_notices();
+        }
+    }
+
+    /// Keeps the timer at the moment at which a person can be told of what is new.
+    pub(in crate::state) fn retime_notices(&mut self) {
+        if let Some(at) = self.notices_at.take() {
+            self.timers.remove(&(at, Timer::Notices));
+        }
+        self.notices_at = match self.notices.due(&self.settings.notices, self.at) {
+            Notify::Now { .. } => Some(self.at),
+            Notify::Later { at } => at,
+        };
+        self.timers.extend(self.notices_at.map(|at| (at, Timer::Notices)));
+    }
+}

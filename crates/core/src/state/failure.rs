@@ -1,0 +1,237 @@
+//! What follows from failures: retries, the tiers above them, the dead letter, and its way back.
+//!
+//! Invariants: what the task is not to blame for costs it no retry. A task that gave up takes
+//! what needs it along, in the same commit, and says so to a person.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::State;
+use super::decide::Decision;
+use super::people::{person, said};
+use crate::escalation::{
+    DeadLetter, FailedAttempt, Hands, HumanBecause, Means, Next, Notify, Trouble, Verdict,
+};
+use crate::event::{Event, PauseReason, Restart};
+use crate::failure::{Failure, FailureKind};
+use crate::flow::Phase;
+use crate::ids::{Actor, AgentId, Fence, Role, TaskId};
+use crate::limits;
+use crate::mission::Mission;
+use crate::refusal::Refusal;
+use crate::task::{Stage, Task};
+use crate::time::Timestamp;
+
+/// After this many attempts in a row that their host could not perform, the trouble is not
+/// passing, and a person should look.
+const ABANDONED_MAX: u32 = 5;
+
+/// A failure as it is met.
+pub(super) struct Blow<'a> {
+    pub task: TaskId,
+    /// What has just ended by it.
+    pub ended: Fence,
+    pub failure: &'a Failure,
+    pub trouble: Trouble,
+    pub from: Restart,
+}
+
+impl State {
+    pub(super) fn fail_attempt(
+        &self,
+        task: TaskId,
+        fence: Fence,
+        failure: Failure,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let blow = Blow {
+            task,
+            ended: fence,
+            failure: &failure,
+            trouble: Trouble::Failure(failure.kind),
+            from: Restart::Phase,
+        };
+        let then = self.meet(&blow, now);
+        let mut events = vec![Event::AttemptFailed { task, fence, failure }];
+        events.extend(then);
+        events
+    }
+
+    /// What is done about a failure: as the ladder says.
+    pub(super) fn meet(&self, blow: &Blow<'_>, now: Timestamp) -> Vec<Event> {
+        let Ok((task, mission)) = self.task_or_refuse(blow.task) else { return Vec::new() };
+        let (id, trouble) = (blow.task, blow.trouble);
+        let ladder = task.hardship.as_ref().map(|hardship| &hardship.ladder);
+        let ladder = ladder.cloned().unwrap_or_default();
+        let next = ladder.next(&mission.policy.escalation, trouble, self.means());
+        let mut events = vec![Event::TroubleMet { task: id, trouble, next: next.clone() }];
+        let retry = |number: u32, from: Restart| {
+            let wait = mission.policy.retry.delay_ms(blow.failure.kind, id, number);
+            Event::RetryScheduled { task: id, at: now.plus_ms(wait), from }
+        };
+        match next {
+            Next::Retry { retry: number, .. } => events.push(retry(number, blow.from)),
+            // Whoever looks from further away looks at the whole.
+            Next::AskOrchestrator | Next::ConveneCouncil => events.push(retry(1, Restart::Flow)),
+            Next::AskHuman { because } => {
+                events.extend(self.bury((task, mission), because, blow, now));
+            }
+        }
+        events
+    }
+
+    fn means(&self) -> Means {
+        Means { orchestrators: self.seats_of(Role::Orchestrator), council_members: 0 }
+    }
+
+    fn bury(
+        &self,
+        (task, mission): (&Task, &Mission),
+        because: HumanBecause,
+        blow: &Blow<'_>,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let hardship = task.hardship.as_deref().cloned().unwrap_or_default();
+        let mut story = hardship.story;
+        story.failed(failed_attempt(task, mission, blow.failure, now));
+        let counters = hardship.ladder;
+        let letter = DeadLetter { task: task.id, because, story, counters, died_at: now };
+        let mut events =
+            vec![Event::TaskDeadLettered { task: task.id, letter: Some(Box::new(letter)) }];
+        events.extend(self.fall_of(task));
+        let mut rate = mission.failure_rate;
+        rate.failed();
+        if let Verdict::Pause { failed, finished, resume } =
+            rate.verdict(&mission.policy.failure_rate)
+        {
+            let reason = PauseReason::FailureRate { failed, finished, resume };
+            let ended = Some(blow.ended);
+            events.extend(self.pause_for(mission, reason, Actor::kapelle(), ended));
+        }
+        events
+    }
+
+    /// What needs the task cannot come any more, nor what needs that.
+    fn fall_of(&self, task: &Task) -> Vec<Event> {
+        let mut events = Vec::new();
+        for id in self.need(task) {
+            if self.task(id).is_some_and(|dependent| dependent.stage == Stage::Waiting) {
+                events.push(Event::TaskBlocked { task: id, on: task.id });
+            }
+        }
+        events
+    }
+
+    /// All tasks that need this one, in the order of the plan: what a task needs comes first.
+    fn need(&self, task: &Task) -> BTreeSet<TaskId> {
+        let mut found = BTreeSet::new();
+        let mut open = task.dependents.clone();
+        while let Some(next) = open.pop() {
+            if found.insert(next) {
+                open.extend(self.task(next).iter().flat_map(|task| &task.dependents));
+            }
+        }
+        found
+    }
+
+    /// The host could not perform an attempt; nothing of it is counted against the task.
+    pub(super) fn abandon(
+        &self,
+        (task, mission): (&Task, &Mission),
+        fence: Fence,
+        failure: &Failure,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let failure = Failure::new(failure.kind, &failure.message);
+        let times = mission.abandoned + 1;
+        let id = task.id;
+        if times < ABANDONED_MAX {
+            let wait = mission.policy.retry.delay_ms(FailureKind::AgentError, id, times);
+            let retry_at = Some(now.plus_ms(wait.max(1)));
+            return vec![Event::AttemptAbandoned { task: id, fence, failure, retry_at }];
+        }
+        let reason = PauseReason::Environment { message: failure.message.clone() };
+        let mut events = vec![Event::AttemptAbandoned { task: id, fence, failure, retry_at: None }];
+        events.extend(self.pause_for(mission, reason, Actor::kapelle(), Some(fence)));
+        events
+    }
+
+    /// A person brings a task back to life, and with it what was blocked by nothing else.
+    pub(super) fn requeue(&self, id: TaskId, reason: &str, by: &Actor) -> Decision {
+        let (task, mission) = self.task_or_refuse(id)?;
+        self.open_mission_or_refuse(mission.id)?;
+        person(by)?;
+        said("the reason", reason, limits::REASON_CHARS_MAX)?;
+        if task.stage != Stage::DeadLetter {
+            return Err(Refusal::NotDead { task: task.name().to_owned() });
+        }
+        let reason = reason.to_owned();
+        let mut events = vec![Event::TaskRequeued { task: id, reason, by: by.clone() }];
+        // What holds each of them back afterwards; what a task needs is looked at before it.
+        let mut held: BTreeMap<TaskId, Option<TaskId>> = BTreeMap::from([(id, None)]);
+        for dependent in self.need(task).into_iter().filter_map(|id| self.task(id)) {
+            let Stage::Blocked { on } = dependent.stage else { continue };
+            let by = |need: &TaskId| match held.get(need) {
+                Some(grave) => *grave,
+                None => self.task(*need).and_then(grave),
+            };
+            let grave = dependent.dependencies.iter().find_map(by);
+            held.insert(dependent.id, grave);
+            match grave {
+                None => events.push(Event::TaskUnblocked { task: dependent.id }),
+                Some(grave) if grave != on => {
+                    events.push(Event::TaskBlocked { task: dependent.id, on: grave });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(events)
+    }
+
+    /// What a person is to be told now.
+    pub(super) fn notify(&self, now: Timestamp) -> Vec<Event> {
+        match self.notices.due(&self.settings.notices, now) {
+            Notify::Now { causes } => vec![Event::PersonNotified { causes }],
+            Notify::Later { .. } => Vec::new(),
+        }
+    }
+
+    /// The seat that does the work, if `offered` is free: whoever failed at a task is the last to
+    /// be asked again.
+    pub(super) fn hands_for(&self, task: &Task, offered: AgentId) -> AgentId {
+        let other = task.hardship.as_ref().is_some_and(|hardship| hardship.by == Hands::Other);
+        if !other || task.last_agent != Some(offered) {
+            return offered;
+        }
+        self.free_seats(offered.role).find(|seat| *seat != offered).unwrap_or(offered)
+    }
+}
+
+/// Whose end holds this task back, if one does.
+fn grave(task: &Task) -> Option<TaskId> {
+    match task.stage {
+        Stage::DeadLetter => Some(task.id),
+        Stage::Blocked { on } => Some(on),
+        _ => None,
+    }
+}
+
+/// The failure with its circumstances, as the dead letter tells it.
+pub(super) fn failed_attempt(
+    task: &Task,
+    mission: &Mission,
+    failure: &Failure,
+    at: Timestamp,
+) -> FailedAttempt {
+    FailedAttempt {
+        attempt: task.attempts,
+        agent: task.last_agent,
+        phase: task.phase(&mission.policy).unwrap_or(Phase::Complete),
+        failure: failure.clone(),
+        change: match &task.stage {
+            Stage::Gating { change } => Some(change.clone()),
+            Stage::Merging { .. } => task.accepted.clone(),
+            _ => None,
+        },
+        at,
+    }
+}

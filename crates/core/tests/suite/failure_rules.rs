@@ -1,0 +1,358 @@
+//! Failure, through the engine: retries, tiers, dead letters and their way back, host trouble,
+//! pauses and notices.
+
+use kapelle_core::command::{AttemptOutcome, Spending};
+use kapelle_core::escalation::{
+    Cause, EscalationPolicy, Hands, HumanBecause, InvalidEscalation, InvalidNotices, Matter, Next,
+    NoticePolicy, RatePolicy, Resume, Trouble,
+};
+use kapelle_core::event::{PauseReason, Restart};
+use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::mission::MissionStatus;
+use kapelle_core::policy::{InvalidPolicy, Policy};
+use kapelle_core::settings::{InvalidSettings, Settings};
+use kapelle_core::status::Status;
+use kapelle_core::{Actor, AgentId, Command, Effect, Event, Refusal, Role, Usd, activity, why};
+
+use crate::fixture::{M1, World, ann, check, checked, done, failed, open, task};
+
+fn requeue(world: &World, name: &str) -> Command {
+    let (task, reason) = (world.task(name).id, "the key is there now".into());
+    Command::RequeueTask { task, reason, by: ann() }
+}
+
+fn rules(notices: NoticePolicy) -> Box<Settings> {
+    let mut settings = Settings::default();
+    settings.notices = notices;
+    Box::new(settings)
+}
+
+fn mission_status(world: &World) -> MissionStatus {
+    world.state().mission(M1).unwrap().status()
+}
+
+fn paused(world: &World) -> Option<&PauseReason> {
+    world.state().mission(M1).unwrap().paused.as_ref()
+}
+
+/// Who works on the task.
+fn agent(world: &World, name: &str) -> AgentId {
+    world.state().lease(world.fence_of(name)).unwrap().agent
+}
+
+fn host_trouble() -> AttemptOutcome {
+    AttemptOutcome::Abandoned(Failure::new(FailureKind::DiskFull, "no space left"))
+}
+
+/// RET-02, RET-11: every decision about a failure is on record, with its number and its limit.
+#[test]
+fn a_failure_says_what_is_done_about_it() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    let events = world.finish("1", failed(FailureKind::Network));
+    let trouble = Trouble::Failure(FailureKind::Network);
+    let next = Next::Retry { retry: 1, of: 5, by: Hands::Same };
+    let id = world.task("1").id;
+    assert_eq!(events[1], Event::TroubleMet { task: id, trouble, next });
+    let Event::RetryScheduled { at, from: Restart::Phase, .. } = &events[2] else {
+        panic!("{events:?}")
+    };
+    let wait = at.ms_since(world.now);
+    assert!((750..=1_250).contains(&wait), "{wait}");
+}
+
+/// C-13: what the checks refuse is the loop of fixing tests, three rounds long, and none of them
+/// is taken from another counter.
+#[test]
+fn tests_that_fail_have_three_rounds_of_their_own() {
+    let mut world = World::with(vec![task("1", &[])], checked());
+    world.chores();
+    world.finish("1", AttemptOutcome::Done { change: None, touched: Vec::new() });
+    world.wait(0);
+    for round in 1..=4 {
+        world.finish("1", done(5 + round, &["a"]));
+        let fence = world.fence_of("1");
+        world.must(Command::FinishChecks { fence, results: check(false) });
+        let expected = if round < 4 { Status::Retrying } else { Status::DeadLetter };
+        world.wait(0);
+        assert_eq!(world.status("1"), expected, "round {round}");
+    }
+}
+
+/// The mission's own rules come before the table.
+#[test]
+fn a_mission_may_have_other_limits_than_the_table() {
+    let retries_max = [(FailureKind::AgentError, 0)].into();
+    let escalation = EscalationPolicy { retries_max, ..EscalationPolicy::default() };
+    let mut world = World::with(vec![task("1", &[])], Policy { escalation, ..Policy::default() });
+    world.chores();
+    world.finish("1", failed(FailureKind::AgentError));
+    assert_eq!(world.status("1"), Status::DeadLetter);
+    let retries_max = [(FailureKind::AgentError, 101)].into();
+    let escalation = EscalationPolicy { retries_max, ..EscalationPolicy::default() };
+    let endless = Policy { escalation, ..Policy::default() };
+    let wrong = InvalidEscalation::TooMany { what: "retries_max", found: 101, max: 100 };
+    let refused = Refusal::InvalidPolicy(InvalidPolicy::Escalation { wrong });
+    assert_eq!(World::empty().send(open(vec![task("1", &[])], endless)), Err(refused));
+    let failure_rate = RatePolicy { finished_min: 0, ..RatePolicy::default() };
+    let hasty = Policy { failure_rate, ..Policy::default() };
+    let refused = World::empty().send(open(vec![task("1", &[])], hasty));
+    assert!(
+        matches!(refused, Err(Refusal::InvalidPolicy(InvalidPolicy::FailureRate { .. }))),
+        "{refused:?}"
+    );
+}
+
+/// RET-02: an agent's error goes to a different agent; a network's does not care.
+#[test]
+fn whoever_failed_at_a_task_is_the_last_to_be_asked_again() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    let first = agent(&world, "1");
+    world.finish("1", failed(FailureKind::Network));
+    world.wait(60_000);
+    assert_eq!(agent(&world, "1"), first);
+    world.finish("1", failed(FailureKind::AgentError));
+    world.wait(60_000);
+    assert_ne!(agent(&world, "1"), first);
+}
+
+/// CON-05: where the team has an orchestrator, it rules once before a person is asked: the task
+/// begins anew.
+#[test]
+fn an_orchestrator_lets_a_task_begin_anew() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    let seats = [(Role::Developer, 2), (Role::Orchestrator, 1)].into();
+    world.must(Command::ConfigureTeam { seats, workers_max: 3 });
+    world.chores();
+    for _ in 0..2 {
+        world.finish("1", failed(FailureKind::Hang));
+        world.wait(60_000);
+    }
+    let events = world.finish("1", failed(FailureKind::Hang));
+    let ruled = |event: &Event| matches!(event, Event::TroubleMet { next, .. } if *next == Next::AskOrchestrator);
+    assert!(events.iter().any(ruled), "{events:?}");
+    let told = activity::line(world.state(), &events[1]).unwrap().text;
+    assert!(told.starts_with("escalates to tier 2"), "{told}");
+    world.wait(60_000);
+    world.finish("1", failed(FailureKind::Hang));
+    assert_eq!(world.status("1"), Status::DeadLetter);
+}
+
+/// TSK-13, RET-03: the dead letter has every failure, with who, where and when.
+#[test]
+fn a_dead_letter_tells_the_whole_story() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    world.finish("1", failed(FailureKind::Network));
+    world.wait(60_000);
+    let events = world.finish("1", failed(FailureKind::Auth));
+    let found = events.iter().find_map(|event| match event {
+        Event::TaskDeadLettered { letter, .. } => letter.as_deref(),
+        _ => None,
+    });
+    let letter = found.unwrap();
+    assert_eq!(letter.because, HumanBecause::OutOfOurHands { kind: FailureKind::Auth });
+    assert_eq!(letter.died_at, world.now);
+    let kinds: Vec<_> = letter.story.attempts().map(|a| (a.attempt, a.failure.kind)).collect();
+    assert_eq!(kinds, [(1, FailureKind::Network), (2, FailureKind::Auth)]);
+    assert!(letter.story.attempts().all(|attempt| attempt.agent.is_some()));
+    let told = why(world.state(), world.task("1")).unwrap();
+    let expected = "gave up after 2 failures (auth needs someone who can change the surroundings); \
+        a person can requeue it: it broke";
+    assert_eq!(told, expected);
+}
+
+/// TSK-13: a requeued task and what it blocked live again, with fresh counters.
+#[test]
+fn a_requeued_task_lives_again_with_all_that_it_blocked() {
+    let tasks = vec![task("a", &[]), task("b", &["a"]), task("c", &["b"])];
+    let mut world = World::with(tasks, Policy::default());
+    world.chores();
+    world.finish("a", failed(FailureKind::Auth));
+    assert_eq!(mission_status(&world), MissionStatus::Failed);
+    world.must(requeue(&world, "a"));
+    let states = ["a", "b", "c"].map(|name| world.status(name));
+    assert_eq!(states, [Status::InProgress, Status::Pending, Status::Pending]);
+    assert_eq!(world.send(requeue(&world, "a")), Err(Refusal::NotDead { task: "a".into() }));
+    for _ in 0..3 {
+        world.finish("a", failed(FailureKind::AgentError));
+        world.wait(60_000);
+    }
+    for name in ["a", "b", "c"] {
+        world.succeed(name);
+    }
+    assert_eq!(mission_status(&world), MissionStatus::AwaitingApproval);
+}
+
+/// What two dead tasks block is freed by the second.
+#[test]
+fn a_task_stays_blocked_while_anything_that_it_needs_is_dead() {
+    let tasks = vec![task("a", &[]), task("b", &[]), task("c", &["a", "b"]), task("d", &["c"])];
+    let mut world = World::with(tasks, Policy::default());
+    world.chores();
+    world.finish("a", failed(FailureKind::Auth));
+    world.finish("b", failed(FailureKind::Auth));
+    world.must(requeue(&world, "a"));
+    assert_eq!((world.status("c"), world.status("d")), (Status::Blocked, Status::Blocked));
+    assert_eq!(why(world.state(), world.task("d")), Some("Dependency b failed".into()));
+    world.must(requeue(&world, "b"));
+    assert_eq!((world.status("c"), world.status("d")), (Status::Pending, Status::Pending));
+}
+
+#[test]
+fn only_a_person_requeues_with_a_reason_while_the_mission_lives() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    world.finish("1", failed(FailureKind::Auth));
+    let with = |by: &str, reason: &str| Command::RequeueTask {
+        task: world.task("1").id,
+        reason: reason.into(),
+        by: Actor(by.into()),
+    };
+    let (agent, silent) = (with("developer-1", "I can"), with("ann", " "));
+    let refused = Refusal::NotAPerson { by: "developer-1".into() };
+    assert_eq!(world.send(agent), Err(refused));
+    assert_eq!(world.send(silent), Err(Refusal::Missing { what: "the reason" }));
+    let late = requeue(&world, "1");
+    world.must(Command::CancelMission { mission: M1, reason: "no".into(), by: ann() });
+    assert!(matches!(world.send(late), Err(Refusal::MissionEnded { .. })));
+}
+
+/// A full disk is not the task's fault: it waits and comes back, and no counter moves.
+#[test]
+fn host_trouble_costs_the_task_nothing() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    world.finish("1", host_trouble());
+    assert!(world.running.is_empty());
+    world.wait(60_000);
+    assert_eq!(world.working(), ["1".to_owned()].into());
+    let task = world.task("1");
+    assert_eq!((task.retries, task.failed_times(), task.attempts), (0, 0, 2));
+}
+
+#[test]
+fn host_trouble_in_a_row_pauses_the_mission() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], Policy::default());
+    world.chores();
+    for _ in 0..4 {
+        world.finish("1", host_trouble());
+        world.wait(60_000);
+    }
+    assert_eq!(mission_status(&world), MissionStatus::Running);
+    world.finish("1", host_trouble());
+    let reason = PauseReason::Environment { message: "no space left".into() };
+    assert_eq!(paused(&world), Some(&reason));
+    assert!(world.running.is_empty());
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    world.finish("1", host_trouble());
+    assert_eq!(mission_status(&world), MissionStatus::Running, "counted anew");
+}
+
+/// RET-09, C-14: the task that crosses the line pauses the mission, and a person has to resume.
+#[test]
+fn a_mission_pauses_when_too_many_of_its_tasks_give_up() {
+    let names: Vec<String> = (0..12).map(|n| format!("t{n}")).collect();
+    let tasks = names.iter().map(|name| task(name, &[])).collect();
+    let mut world = World::with(tasks, Policy::default());
+    world.chores();
+    for name in &names[..6] {
+        world.succeed(name);
+    }
+    for name in &names[6..10] {
+        assert_eq!(paused(&world), None, "before {name}");
+        world.finish(name, failed(FailureKind::Auth));
+    }
+    let reason = PauseReason::FailureRate { failed: 4, finished: 10, resume: Resume::Human };
+    assert_eq!(paused(&world), Some(&reason));
+    assert!(world.running.is_empty());
+    let by = |name: &str| Command::ResumeMission { mission: M1, by: Actor(name.into()) };
+    let refused = Refusal::NotAPerson { by: "orchestrator-1".into() };
+    assert_eq!(world.send(by("orchestrator-1")), Err(refused));
+    world.must(by("ann"));
+    assert_eq!(world.working().len(), 2);
+}
+
+fn notified(events: &[Event]) -> Vec<&Cause> {
+    let told = events.iter().filter_map(|event| match event {
+        Event::PersonNotified { causes } => Some(causes),
+        _ => None,
+    });
+    told.flatten().collect()
+}
+
+/// HUM-06, RET-12: one cause is one notice, however many tasks it meets.
+#[test]
+fn people_are_told_once_of_one_cause() {
+    let tasks = vec![task("1", &[]), task("2", &[])];
+    let mut world = World::with(tasks, Policy::default());
+    world.chores();
+    let events = world.finish("1", failed(FailureKind::Auth));
+    let told = notified(&events);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].matter, Matter::Failure(FailureKind::Auth));
+    let line = activity::line(world.state(), events.last().unwrap()).unwrap().text;
+    assert_eq!(line, "needs a person: m1: auth: it broke");
+    let events = world.finish("2", failed(FailureKind::Auth));
+    assert_eq!(notified(&events), Vec::<&Cause>::new());
+    assert_eq!(world.state().notices().open().map(|(_, group)| group.count).sum::<u32>(), 2);
+}
+
+/// RET-12: what does not fit the hour is told together later, and nothing is lost.
+#[test]
+fn notices_wait_for_their_hour() {
+    let tasks = vec![task("1", &[]), task("2", &[])];
+    let mut world = World::with(tasks, Policy::default());
+    let notices = NoticePolicy { notices_per_hour_max: 1, ..NoticePolicy::default() };
+    let settings = rules(notices);
+    world.must(Command::ChangeSettings { settings, by: ann() });
+    world.chores();
+    assert_eq!(notified(&world.finish("1", failed(FailureKind::Auth))).len(), 1);
+    assert_eq!(notified(&world.finish("2", failed(FailureKind::Budget))).len(), 0);
+    assert_eq!(notified(&world.wait(59 * 60_000)).len(), 0);
+    assert_eq!(notified(&world.wait(60_000)).len(), 1);
+    assert_eq!(world.state().wake_at(), None, "nobody is reminded without news");
+}
+
+/// HUM-06: a pause that nobody asked for is news; one that a person made is not.
+#[test]
+fn people_are_told_of_pauses_that_they_did_not_make() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    let pause = Command::PauseMission { mission: M1, reason: "lunch".into(), by: ann() };
+    assert_eq!(notified(&world.must(pause)).len(), 0);
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    let spent = Spending { usd: Usd::cents(900), ..Spending::default() };
+    let fence = world.fence_of("1");
+    let events = world.must(Command::FinishAttempt { fence, outcome: done(5, &["a"]), spent });
+    assert_eq!(notified(&events).iter().map(|c| c.matter).collect::<Vec<_>>(), [Matter::Pause]);
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    assert_eq!(world.state().notices().open().count(), 0);
+}
+
+#[test]
+fn rules_about_notices_that_never_tell_are_refused() {
+    let notices = NoticePolicy { notices_per_hour_max: 0, ..NoticePolicy::default() };
+    let settings = rules(notices);
+    let wrong = InvalidNotices { field: "notices_per_hour_max", min: 1 };
+    let refused = Refusal::InvalidSettings(InvalidSettings::Notices(wrong));
+    let mut world = World::empty();
+    assert_eq!(world.send(Command::ChangeSettings { settings, by: ann() }), Err(refused));
+}
+
+/// An attempt that both overspends and brings the mission down pauses it once.
+#[test]
+fn a_mission_is_paused_once_whatever_the_reasons() {
+    let failure_rate = RatePolicy { finished_min: 1, ..RatePolicy::default() };
+    let policy = Policy { failure_rate, ..Policy::default() };
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], policy);
+    world.chores();
+    let spent = Spending { usd: Usd::cents(900), ..Spending::default() };
+    let fence = world.fence_of("1");
+    let outcome = failed(FailureKind::Auth);
+    let events = world.must(Command::FinishAttempt { fence, outcome, spent });
+    let pauses = events.iter().filter(|e| matches!(e, Event::MissionPaused { .. })).count();
+    assert_eq!(pauses, 1, "{events:?}");
+    assert!(!world.running.values().any(|e| matches!(e, Effect::RunAttempt { .. })));
+}

@@ -1,0 +1,284 @@
+//! Invariants of failure: how often a task is tried again, when it gives up, what falls with it,
+//! and who hears of it. Everything is counted anew from the journal.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use kapelle_core::escalation::{Cause, DeadLetter, NoticePolicy, Trouble};
+use kapelle_core::event::PauseReason;
+use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::policy::Policy;
+use kapelle_core::{Event, MissionId, Record, Role, TaskId, Timestamp};
+
+use super::{Facts, Verdict, ensure};
+use crate::agents::HOST_TROUBLE;
+
+const HOUR_MS: u64 = 60 * 60 * 1_000;
+/// Attempts in a row that a host may abandon before its mission is paused.
+const ABANDONED_MAX: u32 = 5;
+
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    tasks: BTreeMap<TaskId, Trial>,
+    missions: BTreeMap<MissionId, Tally>,
+    dead: BTreeSet<TaskId>,
+    blocked: BTreeSet<TaskId>,
+    orchestrators: u32,
+    notices: NoticePolicy,
+    /// How often each cause was raised and not settled, and whether a person was told.
+    causes: BTreeMap<Cause, (u32, bool)>,
+    told: VecDeque<Timestamp>,
+}
+
+/// What a task has been through.
+#[derive(Debug, Default)]
+struct Trial {
+    failures: u32,
+    last: Option<(Trouble, Failure)>,
+    spent: BTreeMap<Trouble, u32>,
+    ruled: bool,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    finished: u32,
+    failed: u32,
+    abandoned: u32,
+    paused: Option<PauseReason>,
+    /// Must be paused before the batch ends.
+    to_stop: bool,
+}
+
+impl Failures {
+    pub(super) fn observe(&mut self, record: &Record, facts: &Facts) -> Verdict {
+        match &record.event {
+            Event::TeamChanged { seats, .. } => {
+                self.orchestrators = seats.get(&Role::Orchestrator).copied().unwrap_or(0);
+            }
+            Event::SettingsChanged { settings, .. } => self.notices = settings.notices.clone(),
+            Event::LeaseGranted { task, .. } => {
+                ensure(!self.dead.contains(task) && !self.blocked.contains(task), || {
+                    format!("{task:?} starts although it gave up or is blocked")
+                })?;
+            }
+            Event::AttemptFailed { task, fence, failure } => {
+                ensure(failure.message != HOST_TROUBLE, || {
+                    format!("attempt {fence} on {task:?} is blamed for its host")
+                })?;
+                self.tally(facts.task(*task)?.mission).abandoned = 0;
+                self.fails(*task, Trouble::Failure(failure.kind), failure);
+            }
+            Event::ChangeRejected { task, failure } => {
+                // Tests that pass before the work is done are no failing tests.
+                let untested = failure.message.starts_with("all checks passed");
+                let invalid = Trouble::Failure(FailureKind::ValidationFailed);
+                let trouble = if untested { invalid } else { Trouble::TestsFail };
+                self.fails(*task, trouble, failure);
+            }
+            Event::CandidateRejected { task, failure, .. } => {
+                self.fails(*task, Trouble::Failure(failure.kind), failure);
+            }
+            Event::AttemptFinished { task, .. } | Event::CheckpointRaised { task, .. } => {
+                self.tally(facts.task(*task)?.mission).abandoned = 0;
+            }
+            Event::RetryScheduled { task, .. } => self.judge_retry(*task, facts)?,
+            Event::AttemptAbandoned { task, retry_at, .. } => {
+                let mission = facts.task(*task)?.mission;
+                let tally = self.tally(mission);
+                tally.abandoned += 1;
+                tally.to_stop |= tally.abandoned >= ABANDONED_MAX;
+                ensure(retry_at.is_some() != tally.to_stop, || {
+                    format!("{task:?} was abandoned {} times: {retry_at:?}", tally.abandoned)
+                })?;
+            }
+            Event::TaskDeadLettered { task, letter } => {
+                self.judge_death(*task, letter.as_deref(), record.at, facts)?;
+            }
+            Event::TaskBlocked { task, .. } => {
+                self.blocked.insert(*task);
+            }
+            Event::TaskUnblocked { task } => {
+                self.blocked.remove(task);
+            }
+            Event::TaskRequeued { task, .. } => self.revive(*task, facts)?,
+            Event::TaskMerged { task, .. } => {
+                self.tally(facts.task(*task)?.mission).finished += 1;
+            }
+            Event::PersonNotified { causes } => self.judge_notice(causes, record.at)?,
+            _ => self.observe_mission(&record.event),
+        }
+        Ok(())
+    }
+
+    fn observe_mission(&mut self, event: &Event) {
+        match event {
+            Event::MissionPaused { mission, reason, .. } => {
+                let tally = self.tally(*mission);
+                tally.to_stop = false;
+                tally.paused = Some(reason.clone());
+                if !matches!(reason, PauseReason::Person { .. }) {
+                    self.raise(Cause::of_pause(*mission, reason));
+                }
+            }
+            Event::MissionResumed { mission, .. } => {
+                let tally = self.tally(*mission);
+                (tally.finished, tally.failed, tally.abandoned) = (0, 0, 0);
+                let paused = tally.paused.take();
+                if let Some(reason) = paused.filter(|r| !matches!(r, PauseReason::Person { .. })) {
+                    self.settle(&Cause::of_pause(*mission, &reason));
+                }
+            }
+            Event::MissionCancelled { mission, .. } | Event::MissionDelivered { mission, .. } => {
+                self.causes.retain(|cause, _| cause.mission != *mission);
+                self.tally(*mission).to_stop = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn fails(&mut self, task: TaskId, trouble: Trouble, failure: &Failure) {
+        let trial = self.trial(task);
+        trial.failures += 1;
+        trial.last = Some((trouble, failure.clone()));
+    }
+
+    fn judge_retry(&mut self, task: TaskId, facts: &Facts) -> Verdict {
+        let rules = &facts.mission_of(task)?.policy;
+        let exhausted = self.exhausted(task, rules);
+        let orchestrators = self.orchestrators;
+        let trial = self.trial(task);
+        let Some((trouble, _)) = trial.last.take() else {
+            return Err(format!("{task:?} is tried again, but nothing failed"));
+        };
+        if exhausted {
+            let may = orchestrators > 0 && !trial.ruled;
+            trial.ruled = true;
+            ensure(may, || format!("{task:?} is tried again past its retries for {trouble:?}"))?;
+        } else {
+            *trial.spent.entry(trouble).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn judge_death(
+        &mut self,
+        task: TaskId,
+        letter: Option<&DeadLetter>,
+        at: Timestamp,
+        facts: &Facts,
+    ) -> Verdict {
+        let mission = facts.task(task)?.mission;
+        let rules = &facts.mission(mission)?.policy;
+        ensure(self.exhausted(task, rules), || format!("{task:?} was given up with retries left"))?;
+        let trial = self.trial(task);
+        let Some((_, failure)) = trial.last.take() else {
+            return Err(format!("{task:?} was given up, but nothing failed"));
+        };
+        let told = letter.map(|letter| {
+            let last = letter.story.last().map(|last| last.failure.clone());
+            let all = letter.story.attempts().count() as u32 + letter.story.omitted();
+            (last, all, letter.died_at)
+        });
+        let expected = Some((Some(failure.clone()), trial.failures, at));
+        ensure(told == expected, || {
+            format!("the dead letter of {task:?} says {told:?}, not {expected:?}")
+        })?;
+        self.dead.insert(task);
+        self.raise(Cause::of(mission, &failure));
+        let rate = &rules.failure_rate;
+        let tally = self.tally(mission);
+        tally.finished += 1;
+        tally.failed += 1;
+        let bad = u64::from(tally.failed) * 1_000
+            > u64::from(tally.finished) * u64::from(rate.pause_permille);
+        tally.to_stop |= bad && tally.finished >= rate.finished_min;
+        // For the requeue, which settles what the failure raised.
+        self.trial(task).last = Some((Trouble::Failure(failure.kind), failure));
+        Ok(())
+    }
+
+    fn revive(&mut self, task: TaskId, facts: &Facts) -> Verdict {
+        ensure(self.dead.remove(&task), || format!("{task:?} was requeued, but it lives"))?;
+        let mission = facts.task(task)?.mission;
+        if let Some((_, failure)) = self.trial(task).last.take() {
+            self.settle(&Cause::of(mission, &failure));
+        }
+        let trial = self.trial(task);
+        trial.spent.clear();
+        trial.ruled = false;
+        Ok(())
+    }
+
+    fn judge_notice(&mut self, causes: &[Cause], at: Timestamp) -> Verdict {
+        self.told.retain(|told| at.ms_since(*told) < HOUR_MS);
+        let max = self.notices.notices_per_hour_max as usize;
+        ensure(self.told.len() < max, || format!("people are told more than {max} times an hour"))?;
+        self.told.push_back(at);
+        ensure(!causes.is_empty(), || "people are told of nothing".into())?;
+        for cause in causes {
+            let Some((_, told)) = self.causes.get_mut(cause) else {
+                return Err(format!("people are told of what is settled: {cause}"));
+            };
+            *told = true;
+        }
+        Ok(())
+    }
+
+    /// After a batch: what must have followed from it has.
+    pub(super) fn close(&mut self, now: Timestamp, facts: &Facts) -> Verdict {
+        for (mission, tally) in &self.missions {
+            ensure(!tally.to_stop, || format!("{mission} goes on although too much of it fails"))?;
+        }
+        let recent = self.told.iter().filter(|told| now.ms_since(**told) < HOUR_MS).count();
+        if recent < self.notices.notices_per_hour_max as usize {
+            let untold = self.causes.iter().find(|(_, (_, told))| !told);
+            ensure(untold.is_none(), || format!("nobody is told of {untold:?}"))?;
+        }
+        for (id, task) in facts.tasks() {
+            let mission = facts.mission(task.mission)?;
+            if mission.ended || task.merged.is_some() {
+                continue;
+            }
+            let gone = |need: &TaskId| self.dead.contains(need) || self.blocked.contains(need);
+            let expected = task.needs.iter().any(gone);
+            let blocked = self.blocked.contains(&id);
+            ensure(blocked == expected, || {
+                format!("{id:?} is blocked: {blocked}; it should be: {expected}")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn exhausted(&self, task: TaskId, rules: &Policy) -> bool {
+        let Some(trial) = self.tasks.get(&task) else { return false };
+        let Some((trouble, _)) = &trial.last else { return false };
+        let max = match trouble {
+            Trouble::TestsFail => rules.escalation.test_fixes_max,
+            Trouble::Failure(kind) => {
+                let set = rules.escalation.retries_max.get(kind).copied();
+                set.unwrap_or_else(|| kind.retries_max())
+            }
+        };
+        trial.spent.get(trouble).copied().unwrap_or(0) >= max
+    }
+
+    fn raise(&mut self, cause: Cause) {
+        self.causes.entry(cause).or_default().0 += 1;
+    }
+
+    fn settle(&mut self, cause: &Cause) {
+        if let Some((count, _)) = self.causes.get_mut(cause) {
+            *count -= 1;
+            if *count == 0 {
+                self.causes.remove(cause);
+            }
+        }
+    }
+
+    fn trial(&mut self, task: TaskId) -> &mut Trial {
+        self.tasks.entry(task).or_default()
+    }
+
+    fn tally(&mut self, mission: MissionId) -> &mut Tally {
+        self.missions.entry(mission).or_default()
+    }
+}
