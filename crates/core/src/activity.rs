@@ -131,6 +131,7 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::ChecklistMade { .. }
         | Event::StepCompleted { .. }
         | Event::TaskReported { .. }
+        | Event::PrioritySet { .. }
         | Event::LeaseGranted { .. }
         | Event::ReservationReleased { .. }
         | Event::CostCharged { .. }
@@ -165,6 +166,9 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
 /// The arms of `line` about agents at work; it names each of them, so none is forgotten.
 fn work_line(state: &State, event: &Event) -> Option<Line> {
     let (task, told) = match event {
+        Event::PrioritySet { task, priority, by } => {
+            (task, Told::info(format!("gave it the priority {}", priority.name())).by(by))
+        }
         Event::LeaseGranted { task, agent, phase, .. } => {
             let title = state.task(*task).map_or("", |t| t.plan.title.as_str());
             let text = format!("Executing {title} ({phase})");

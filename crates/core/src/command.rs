@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::Limit;
 use crate::money::Usd;
-use crate::plan::Plan;
+use crate::plan::{Plan, Priority};
 use crate::policy::Policy;
 use crate::report::{Question, Report, Usage};
 use crate::scaling::ManualScale;
@@ -100,6 +100,13 @@ pub enum Command {
     RequeueTask {
         task: TaskId,
         reason: String,
+        by: Actor,
+    },
+
+    /// From a person: this first, or not so soon.
+    SetPriority {
+        task: TaskId,
+        priority: Priority,
         by: Actor,
     },
 
@@ -198,6 +205,7 @@ impl Command {
             | Command::ResumeSpending { .. }
             | Command::ReportSpending { .. }
             | Command::RequeueTask { .. }
+            | Command::SetPriority { .. }
             | Command::HostStarted
             | Command::Heartbeat { .. }
             | Command::Tick => None,

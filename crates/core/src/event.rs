@@ -17,8 +17,9 @@ use crate::money::Usd;
 use crate::plan::batch::Batch;
 use crate::plan::estimate::Estimate;
 use crate::plan::gaps::GapsExhausted;
-use crate::plan::{PlannedTask, Warning};
+use crate::plan::{PlannedTask, Priority, Warning};
 use crate::policy::Policy;
+use crate::queue::{Because, Pick};
 use crate::report::{Question, Usage, Verification};
 use crate::scaling::{ScaleReason, ScaleRefusal};
 use crate::settings::Settings;
@@ -120,6 +121,13 @@ pub enum Event {
         by: Actor,
     },
 
+    /// A person gave the task another priority.
+    PrioritySet {
+        task: TaskId,
+        priority: Priority,
+        by: Actor,
+    },
+
     /// An agent may work on the task until `expires_at`, longer while its host reports.
     LeaseGranted {
         task: TaskId,
@@ -134,6 +142,12 @@ pub enum Event {
         /// Where the money comes from; not in journals from before there was a ledger.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reservation: Option<Drawn>,
+        /// Why this task and not another.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pick: Option<Pick>,
+        /// Why this agent and not another.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        because: Option<Because>,
     },
     LeaseRenewed {
         fence: Fence,

@@ -50,8 +50,7 @@ pub const CHECKS_MAX: usize = 20;
 pub const PATTERNS_MAX: usize = 100;
 pub const SEATS_PER_ROLE_MAX: u32 = 64;
 
-/// A hundred of the largest plans at once; past that, a queue is a leak.
-pub const QUEUE_TASKS_MAX: usize = 1_000_000;
+pub const DOMAINS_PER_AGENT_MAX: usize = 50;
 /// Each is one bit of a task's reach.
 pub const TERRITORIES_PER_ROLE_MAX: usize = 31;
 /// An agent asks an agent that asks an agent; nobody needs more (RUN-16).

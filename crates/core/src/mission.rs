@@ -1,6 +1,5 @@
 //! A mission: one goal on one repository, and what is in flight for it.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -9,15 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::escalation::FailureRate;
 use crate::event::{Chore, PauseReason};
-use crate::ids::{Actor, Commit, Fence, MissionId, Role, TaskId};
+use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::money::Usd;
 use crate::plan::estimate::Estimate;
 use crate::plan::gaps::Gaps;
 use crate::policy::Policy;
 use crate::time::Timestamp;
-
-/// Best score first, then the oldest.
-pub(crate) type ReadyKey = (Reverse<i64>, TaskId);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mission {
@@ -45,7 +41,6 @@ pub struct Mission {
     pub counts: Counts,
     pub spent: Usd,
     pub reserved: Usd,
-    pub(crate) ready: BTreeMap<Role, BTreeSet<ReadyKey>>,
     /// Chores that are wanted but not in flight.
     pub(crate) chores: BTreeSet<Chore>,
     pub(crate) live: BTreeSet<Fence>,
@@ -73,6 +68,8 @@ pub enum MissionStage {
 /// How many tasks are where a person would look for them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Waiting for an agent.
+    pub ready: u32,
     pub completed: u32,
     pub dead: u32,
     pub blocked: u32,
@@ -168,6 +165,6 @@ impl Mission {
         self.live.is_empty()
             && self.chores.is_empty()
             && self.counts.parked == 0
-            && self.ready.values().all(BTreeSet::is_empty)
+            && self.counts.ready == 0
     }
 }

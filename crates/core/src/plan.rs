@@ -121,6 +121,18 @@ pub enum Risk {
     High,
 }
 
+impl Priority {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Priority::Low => "LOW",
+            Priority::Medium => "MEDIUM",
+            Priority::High => "HIGH",
+            Priority::Critical => "CRITICAL",
+        }
+    }
+}
+
 impl PlannedTask {
     /// What the plan says, but never less than the kind of work commands: an author who is an
     /// agent must not be able to talk a schema change past the people who should see it.

@@ -10,8 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::ids::{AgentId, Role, TaskId};
-use crate::limits;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AgentId, MissionId, Role, TaskId};
 use crate::locks::LockTable;
 use crate::plan::Priority;
 use crate::time::Timestamp;
@@ -19,6 +20,7 @@ use crate::time::Timestamp;
 mod assign;
 mod capacity;
 mod chains;
+mod domains;
 mod lane;
 mod launch;
 mod policy;
@@ -26,22 +28,24 @@ mod preempt;
 mod score;
 mod territory;
 
-pub use assign::{Assigned, Assignments, Because, NoAgent};
+pub use assign::{Assigned, Assignments, Because, Rules, Work};
 pub use capacity::{Bound, Capacity, Concurrency, Demand, permits};
 pub use chains::{Chains, Outlook};
+pub use domains::{Domains, InvalidDomains, domains_of};
 pub use launch::{Launches, NoLaunch};
 pub use policy::{Contention, InvalidQueuePolicy, Preemption, QueuePolicy, Strategy};
 pub use preempt::{NoPreemption, Runner, Runners, Yield};
 pub use score::{Points, Standing};
 pub use territory::{InvalidTerritory, Territories, Trespass};
 
-use lane::Lane;
+use lane::{ByRank, Lane};
 use territory::Reach;
 
 /// What the queue has to know of a task that waits for an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ticket {
     pub task: TaskId,
+    pub mission: MissionId,
     pub role: Role,
     pub standing: Standing,
     /// From its start to the end of the longest chain behind it.
@@ -49,6 +53,8 @@ pub struct Ticket {
     pub files: Arc<[Arc<str>]>,
     /// Only this agent may take it: a person reassigned it, or its session must go on.
     pub assignee: Option<AgentId>,
+    /// An attempt gave way to it: it goes before all others.
+    pub promised: bool,
     pub entered_at: Timestamp,
 }
 
@@ -63,8 +69,8 @@ struct Entry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LaneKey {
-    Own(AgentId),
-    Pool(Role, Reach),
+    Own(AgentId, MissionId),
+    Pool(Role, MissionId, Reach),
     /// Its files are locked, and the policy says not to start it.
     Held,
 }
@@ -76,8 +82,9 @@ pub enum Source {
     Pool,
 }
 
-/// Why a task goes first that has not the best rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a task goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Pick {
     BestRank,
     /// Its chain is longer than all other work takes; waiting longer would delay the end.
@@ -112,7 +119,7 @@ pub struct ReadyQueue {
     lanes: BTreeMap<LaneKey, Lane>,
     held: BTreeMap<Role, BTreeSet<TaskId>>,
     by_file: BTreeMap<Arc<str>, BTreeSet<TaskId>>,
-    depths: BTreeMap<Role, u32>,
+    depths: BTreeMap<(Role, MissionId), u32>,
 }
 
 impl ReadyQueue {
@@ -144,7 +151,14 @@ impl ReadyQueue {
     /// How many tasks wait for the role.
     #[must_use]
     pub fn depth(&self, role: Role) -> u32 {
-        self.depths.get(&role).copied().unwrap_or(0)
+        let all = (role, MissionId(0))..=(role, MissionId(u32::MAX));
+        self.depths.range(all).map(|(_, depth)| depth).sum()
+    }
+
+    /// How many tasks of a mission wait for the role.
+    #[must_use]
+    pub fn depth_of(&self, role: Role, mission: MissionId) -> u32 {
+        self.depths.get(&(role, mission)).copied().unwrap_or(0)
     }
 
     #[must_use]
@@ -178,20 +192,79 @@ impl ReadyQueue {
         waiting.into_iter().map(|(_, _, task)| task).collect()
     }
 
+    /// Those of the agents that could take different things; of several that could take the same,
+    /// the first.
+    #[must_use]
+    pub fn unlike(&self, agents: &[AgentId]) -> Vec<AgentId> {
+        let mut seen = BTreeSet::new();
+        let mut unlike = agents.to_vec();
+        unlike.retain(|agent| {
+            let fresh = seen.insert((agent.role, self.territories.bit_of(*agent)));
+            fresh || self.own(*agent).next().is_some()
+        });
+        unlike
+    }
+
+    /// What the agent could take besides, by rank and at most so many, if it may not take the
+    /// first.
+    #[must_use]
+    pub fn others(
+        &self,
+        agent: AgentId,
+        max: usize,
+        may_start: impl Fn(MissionId) -> bool,
+    ) -> Vec<Pull> {
+        let bit = self.territories.bit_of(agent);
+        let own = self.own(agent).map(|(mission, lane)| (mission, Source::OwnQueue, lane));
+        let pool = self.pool(agent.role).filter(|(_, reach, _)| reach.includes(bit));
+        let pool = pool.map(|(mission, _, lane)| (mission, Source::Pool, lane));
+        let mut found = Vec::new();
+        for (_, source, lane) in own.chain(pool).filter(|(mission, _, _)| may_start(*mission)) {
+            found.extend(lane.by_rank().take(max).map(|rank| (source == Source::OwnQueue, rank)));
+        }
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        let pull = |(own, rank): (bool, ByRank)| Pull {
+            task: rank.task(),
+            source: if own { Source::OwnQueue } else { Source::Pool },
+            pick: Pick::BestRank,
+        };
+        found.into_iter().take(max).map(pull).collect()
+    }
+
+    /// The first of those of a mission that wait for a role and for nothing else.
+    pub fn first_of(
+        &self,
+        role: Role,
+        mission: MissionId,
+        max: usize,
+    ) -> impl Iterator<Item = TaskId> {
+        let of_mission =
+            LaneKey::Pool(role, mission, Reach::NONE)..=LaneKey::Pool(role, mission, Reach::ALL);
+        let lanes = self.lanes.range(of_mission);
+        lanes.flat_map(move |(_, lane)| lane.by_rank().take(max)).map(ByRank::task)
+    }
+
     /// What the agent should take now: its own queue first, then what it may take from the pool.
-    pub fn pull(&self, agent: AgentId, outlook: Outlook, now: Timestamp) -> Result<Pull, NoWork> {
-        let own = self.lanes.get(&LaneKey::Own(agent)).filter(|lane| !lane.is_empty());
-        if let Some((task, pick)) = own.and_then(|lane| self.best_of(&[lane], outlook, now)) {
+    pub fn pull(
+        &self,
+        agent: AgentId,
+        outlook: Outlook,
+        now: Timestamp,
+        may_start: impl Fn(MissionId) -> bool,
+    ) -> Result<Pull, NoWork> {
+        let own = self.own(agent).filter(|(mission, _)| may_start(*mission));
+        let own: Vec<&Lane> = own.map(|(_, lane)| lane).collect();
+        if let Some((task, pick)) = self.best_of(&own, outlook, now) {
             return Ok(Pull { task, source: Source::OwnQueue, pick });
         }
         let bit = self.territories.bit_of(agent);
-        let all = LaneKey::Pool(agent.role, Reach::NONE)..=LaneKey::Pool(agent.role, Reach::ALL);
-        let pool = self.lanes.range(all).filter(|(_, lane)| !lane.is_empty());
-        let within = |key: &LaneKey| matches!(key, LaneKey::Pool(_, reach) if reach.includes(bit));
         let mut foreign = false;
         let mut lanes = Vec::new();
-        for (key, lane) in pool {
-            if within(key) {
+        for (mission, reach, lane) in self.pool(agent.role) {
+            if !may_start(mission) {
+                continue;
+            }
+            if reach.includes(bit) {
                 lanes.push(lane);
             } else {
                 foreign = true;
@@ -207,36 +280,38 @@ impl ReadyQueue {
         }
     }
 
+    fn own(&self, agent: AgentId) -> impl Iterator<Item = (MissionId, &Lane)> {
+        let all = LaneKey::Own(agent, MissionId(0))..=LaneKey::Own(agent, MissionId(u32::MAX));
+        self.lanes.range(all).filter_map(|(key, lane)| match key {
+            LaneKey::Own(_, mission) => Some((*mission, lane)),
+            LaneKey::Pool(..) | LaneKey::Held => None,
+        })
+    }
+
+    fn pool(&self, role: Role) -> impl Iterator<Item = (MissionId, Reach, &Lane)> {
+        let first = LaneKey::Pool(role, MissionId(0), Reach::NONE);
+        let last = LaneKey::Pool(role, MissionId(u32::MAX), Reach::ALL);
+        self.lanes.range(first..=last).filter_map(|(key, lane)| match key {
+            LaneKey::Pool(_, mission, reach) => Some((*mission, *reach, lane)),
+            LaneKey::Own(..) | LaneKey::Held => None,
+        })
+    }
+
     fn best_of(&self, lanes: &[&Lane], outlook: Outlook, now: Timestamp) -> Option<(TaskId, Pick)> {
         let best = lanes.iter().filter_map(|lane| lane.best()).max()?.task();
         if self.policy.strategy != Strategy::CriticalPath || outlook.agents <= 1 {
             return Some((best, Pick::BestRank));
         }
-        let entry = self.entries.get(&best)?;
-        let may_be_overtaken = entry.ticket.standing.priority != Priority::Critical
-            && now.ms_since(entry.ticket.entered_at) < self.policy.overtaken_ms_max;
+        let Ticket { promised, standing, entered_at, .. } = self.entries.get(&best)?.ticket;
+        let may_be_overtaken = !promised
+            && standing.priority != Priority::Critical
+            && now.ms_since(entered_at) < self.policy.overtaken_ms_max;
         let longest = lanes.iter().filter_map(|lane| lane.longest()).max()?;
         if may_be_overtaken && outlook.is_urgent(longest.chain_minutes, &self.policy) {
             let pick = Pick::LongestChain { chain_minutes: longest.chain_minutes };
             return Some((longest.task(), pick));
         }
         Some((best, Pick::BestRank))
-    }
-
-    /// Whether the queue takes the ticket.
-    pub fn check(&self, ticket: &Ticket) -> Result<(), QueueRefusal> {
-        if self.contains(ticket.task) {
-            return Err(QueueRefusal::AlreadyWaiting(ticket.task));
-        }
-        if self.entries.len() >= limits::QUEUE_TASKS_MAX {
-            return Err(QueueRefusal::Full);
-        }
-        match ticket.assignee {
-            Some(agent) if agent.role != ticket.role => {
-                Err(QueueRefusal::OtherRole { agent, role: ticket.role })
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Fact: the task waits for an agent from now on.
@@ -247,7 +322,7 @@ impl ReadyQueue {
         for path in ticket.files.iter() {
             self.by_file.entry(Arc::clone(path)).or_default().insert(task);
         }
-        *self.depths.entry(ticket.role).or_default() += 1;
+        *self.depths.entry((ticket.role, ticket.mission)).or_default() += 1;
         let entry = Entry {
             reach: self.territories.reach(ticket.role, &ticket.files),
             locked_files: u32::try_from(locked).unwrap_or(u32::MAX),
@@ -269,16 +344,29 @@ impl ReadyQueue {
                 }
             }
         }
-        if let Some(depth) = self.depths.get_mut(&entry.ticket.role) {
+        let of = (entry.ticket.role, entry.ticket.mission);
+        if let Some(depth) = self.depths.get_mut(&of) {
             *depth = depth.saturating_sub(1);
+            if *depth == 0 {
+                self.depths.remove(&of);
+            }
         }
         Some(entry.ticket)
     }
 
-    /// Fact: a person gave the task another priority (QUE-13). Its wait counts on.
-    pub fn prioritised(&mut self, task: TaskId, priority: Priority) {
+    /// Fact: a person gave the task another priority (QUE-13), or a later plan needs it too. Its
+    /// wait counts on.
+    pub fn restood(&mut self, task: TaskId, standing: Standing) {
         if let Some(mut entry) = self.lift(task) {
-            entry.ticket.standing.priority = priority;
+            entry.ticket.standing = standing;
+            self.place(entry);
+        }
+    }
+
+    /// Fact: an attempt gave way to the task.
+    pub fn promised(&mut self, task: TaskId) {
+        if let Some(mut entry) = self.lift(task) {
+            entry.ticket.promised = true;
             self.place(entry);
         }
     }
@@ -321,14 +409,17 @@ impl ReadyQueue {
     }
 
     fn place(&mut self, mut entry: Entry) {
-        let Ticket { task, role, assignee, .. } = entry.ticket;
+        let Ticket { task, mission, role, assignee, promised, .. } = entry.ticket;
         let locked = entry.locked_files > 0;
         let score = entry.ticket.standing.score(&self.policy, locked);
-        entry.rank = self.policy.rank(score, entry.ticket.entered_at, task);
+        entry.rank = match promised {
+            true => i64::MAX,
+            false => self.policy.rank(score, entry.ticket.entered_at, task),
+        };
         entry.lane = match assignee {
             _ if locked && self.policy.contention == Contention::Hold => LaneKey::Held,
-            Some(agent) => LaneKey::Own(agent),
-            None => LaneKey::Pool(role, entry.reach),
+            Some(agent) => LaneKey::Own(agent, mission),
+            None => LaneKey::Pool(role, mission, entry.reach),
         };
         if entry.lane == LaneKey::Held {
             self.held.entry(role).or_default().insert(task);
@@ -353,14 +444,4 @@ impl ReadyQueue {
         }
         Some(entry)
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum QueueRefusal {
-    #[error("task number {} is waiting already", .0.0)]
-    AlreadyWaiting(TaskId),
-    #[error("{} tasks wait already; no more are taken", limits::QUEUE_TASKS_MAX)]
-    Full,
-    #[error("{agent} cannot take a task for a {role}")]
-    OtherRole { agent: AgentId, role: Role },
 }

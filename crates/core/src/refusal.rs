@@ -13,6 +13,7 @@ use crate::plan::operation::OperationRefusal;
 use crate::policy::InvalidPolicy;
 use crate::scaling::ScaleRefusal;
 use crate::settings::InvalidSettings;
+use crate::status::Status;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -67,6 +68,8 @@ pub enum Refusal {
     NothingProposed { mission: MissionId, status: MissionStatus },
     #[error("{mission} proposes {proposed}, not {approved}")]
     OtherCommit { mission: MissionId, proposed: Commit, approved: Commit },
+    #[error("task {task} has ended: it is {status}")]
+    TaskEnded { task: String, status: Status },
     #[error("{count} seats for one role are more than {}", limits::SEATS_PER_ROLE_MAX)]
     TooManySeats { count: u32 },
     #[error("a team needs at least one worker")]

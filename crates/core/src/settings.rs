@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::TeamRules;
 use crate::escalation::{InvalidNotices, NoticePolicy};
+use crate::locks::{InvalidLockPolicy, LockPolicy};
+use crate::queue::{
+    Domains, InvalidDomains, InvalidQueuePolicy, InvalidTerritory, QueuePolicy, Territories,
+};
 use crate::scaling::{InvalidScaling, ScalingRules};
 use crate::{ledger, price};
 
@@ -24,6 +28,10 @@ pub struct Settings {
     pub prices: price::Prices,
     /// How often people are told that they are needed.
     pub notices: NoticePolicy,
+    pub queue: QueuePolicy,
+    pub locks: LockPolicy,
+    pub territories: Territories,
+    pub domains: Domains,
 }
 
 /// Rules that cannot work.
@@ -37,6 +45,14 @@ pub enum InvalidSettings {
     Prices(#[from] price::InvalidPrices),
     #[error(transparent)]
     Notices(#[from] InvalidNotices),
+    #[error(transparent)]
+    Queue(#[from] InvalidQueuePolicy),
+    #[error(transparent)]
+    Locks(#[from] InvalidLockPolicy),
+    #[error(transparent)]
+    Territories(#[from] InvalidTerritory),
+    #[error(transparent)]
+    Domains(#[from] InvalidDomains),
 }
 
 impl Settings {
@@ -45,6 +61,10 @@ impl Settings {
         self.money.validate()?;
         self.prices.validate()?;
         self.notices.validate()?;
+        self.queue.validate()?;
+        self.locks.validate()?;
+        self.territories.validate()?;
+        self.domains.validate()?;
         Ok(())
     }
 }

@@ -33,6 +33,8 @@ mod schedule;
 mod seats;
 mod work;
 
+use schedule::Schedule;
+
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
     missions: Vec<Mission>,
@@ -53,6 +55,7 @@ pub struct State {
     due: Due,
     fences_given: u64,
     settings: Arc<Settings>,
+    schedule: Schedule,
     /// The moment of the record that was folded last.
     at: Timestamp,
 

@@ -1,6 +1,7 @@
 //! A task: one piece of a mission, from its plan to its merge.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::checklist::Checklist;
 use crate::escalation::Hardship;
@@ -10,6 +11,7 @@ use crate::money::Usd;
 use crate::plan::operation::Operations;
 use crate::plan::{PlannedTask, Priority};
 use crate::policy::Policy;
+use crate::queue::Standing;
 use crate::report::{Question, ResumeData, Verification};
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -24,7 +26,10 @@ pub struct Task {
     pub dependents: Vec<TaskId>,
     /// Dependencies that are not merged yet.
     pub waits_for: u32,
-    pub score: i64,
+    /// The plan's, until a person sets another.
+    pub priority: Priority,
+    /// What the plan expects it to touch.
+    pub files: Arc<[Arc<str>]>,
     pub stage: Stage,
     /// Index into the mission's flow.
     pub phase: usize,
@@ -133,6 +138,17 @@ impl Task {
         self.unfinished = None;
     }
 
+    /// What its score is made of; `minutes` for a plan that does not say.
+    pub(crate) fn standing(&self, minutes: u32) -> Standing {
+        let count = |list: &[TaskId]| u32::try_from(list.len()).unwrap_or(u32::MAX);
+        Standing {
+            priority: self.priority,
+            dependencies: count(&self.dependencies),
+            dependents: count(&self.dependents),
+            minutes: self.plan.estimated_duration_minutes.unwrap_or(minutes),
+        }
+    }
+
     #[must_use]
     pub fn failed_times(&self) -> u32 {
         self.failures.values().sum()
@@ -165,54 +181,5 @@ impl Task {
                 }
             }
         }
-    }
-}
-
-/// The priority score of QUE-11: higher runs sooner.
-#[must_use]
-pub fn score(plan: &PlannedTask, dependents: usize) -> i64 {
-    /// More than this says "long", and long tasks must not sink below everything.
-    const DURATION_PENALTY_MAX: i64 = 30;
-    let explicit = match plan.priority {
-        Priority::Critical => 100,
-        Priority::High => 70,
-        Priority::Medium => 40,
-        Priority::Low => 10,
-    };
-    let free = if plan.dependencies.is_empty() { 50 } else { 0 };
-    let opens = 10 * i64::try_from(dependents).unwrap_or(i64::MAX / 100);
-    let minutes = i64::from(plan.estimated_duration_minutes.unwrap_or(0));
-    explicit + free + opens - minutes.min(DURATION_PENALTY_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan(priority: Priority, dependencies: usize, minutes: u32) -> PlannedTask {
-        PlannedTask {
-            id: "t".into(),
-            title: "t".into(),
-            description: String::new(),
-            priority,
-            dependencies: vec!["d".into(); dependencies],
-            files: Vec::new(),
-            estimated_duration_minutes: Some(minutes),
-            ..PlannedTask::default()
-        }
-    }
-
-    /// The worked examples that the sources agree on, where no file is locked.
-    #[test]
-    fn scores_are_the_golden_ones() {
-        assert_eq!(score(&plan(Priority::Critical, 0, 10), 0), 140);
-        assert_eq!(score(&plan(Priority::High, 2, 30), 0), 40);
-        assert_eq!(score(&plan(Priority::High, 0, 15), 3), 135);
-    }
-
-    #[test]
-    fn a_long_task_loses_at_most_thirty() {
-        let hours = score(&plan(Priority::Low, 1, 600), 0);
-        assert_eq!(hours, score(&plan(Priority::Low, 1, 30), 0));
     }
 }

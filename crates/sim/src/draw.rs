@@ -14,6 +14,7 @@ use kapelle_core::plan::estimate::{CapBy, CostRules, Price};
 use kapelle_core::plan::gaps::GapPolicy;
 use kapelle_core::plan::{Plan, PlanPolicy, PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Check, Policy};
+use kapelle_core::queue::{QueuePolicy, Strategy};
 use kapelle_core::scaling::{
     RoleScaling, ScalingMode, ScalingPolicy, ScalingRules, Step, StepPolicy,
 };
@@ -33,12 +34,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         id: format!("t{index}"),
         title: if alike { format!("Add label {index}") } else { format!("task {index}") },
         description: String::new(),
-        priority: match rng.u8(0..4) {
-            0 => Priority::Low,
-            1 => Priority::Medium,
-            2 => Priority::High,
-            _ => Priority::Critical,
-        },
+        priority: priority(rng),
         dependencies: needs(shape, index, count, rng).iter().map(|n| format!("t{n}")).collect(),
         files: if alike { vec![format!("src/ui/{}", rng.u8(0..3))] } else { Vec::new() },
         estimated_duration_minutes: rng.bool().then(|| rng.u32(1..if alike { 12 } else { 60 })),
@@ -88,6 +84,35 @@ fn plan_policy(rng: &mut Rng) -> PlanPolicy {
         gaps: GapPolicy { max_gap_retries: rng.u32(0..3) },
         batch: BatchPolicy { tasks_max: rng.u32(1..=4), ..BatchPolicy::default() },
         ..PlanPolicy::default()
+    }
+}
+
+pub(crate) fn priority(rng: &mut Rng) -> Priority {
+    match rng.u8(0..4) {
+        0 => Priority::Low,
+        1 => Priority::Medium,
+        2 => Priority::High,
+        _ => Priority::Critical,
+    }
+}
+
+/// Often the defaults, else anything that is allowed.
+fn queue(rng: &mut Rng) -> QueuePolicy {
+    if rng.bool() {
+        return QueuePolicy::default();
+    }
+    QueuePolicy {
+        strategy: match rng.u8(0..6) {
+            0 => Strategy::Serial,
+            1 => Strategy::PriorityFifo,
+            2 => Strategy::Scored,
+            _ => Strategy::CriticalPath,
+        },
+        duration_divisor: if rng.bool() { 1 } else { 10 },
+        ageing_ms_per_point: rng.u64(1..60) * SECOND_MS,
+        urgent_permille: rng.u32(0..2_000),
+        overtaken_ms_max: rng.u64(0..120) * SECOND_MS,
+        ..QueuePolicy::default()
     }
 }
 
@@ -157,7 +182,8 @@ pub(crate) fn settings(rng: &mut Rng) -> Settings {
     let mut notices = NoticePolicy::default();
     notices.notices_per_hour_max = rng.u32(1..=6);
     let (team, scaling) = (machine(rng), scaling(rng));
-    Settings { team, scaling, money, notices, ..Settings::default() }
+    let queue = queue(rng);
+    Settings { team, scaling, money, notices, queue, ..Settings::default() }
 }
 
 fn machine(rng: &mut Rng) -> TeamRules {

@@ -70,6 +70,8 @@ pub(crate) struct Faults {
     pub person_repeat: u32,
     pub person_requeue: u32,
     pub person_rules: u32,
+    /// A person gives a task another priority.
+    pub person_prioritise: u32,
 }
 
 impl Faults {
@@ -135,6 +137,7 @@ impl Faults {
             (&mut self.person_repeat, 300),
             (&mut self.person_requeue, 300),
             (&mut self.person_rules, 100),
+            (&mut self.person_prioritise, 300),
         ]
     }
 }

@@ -103,6 +103,11 @@ pub enum Mutant {
     Undeterred,
     /// A requeued task frees even what another one blocks.
     FreesTooMuch,
+
+    /// Whoever came last is served first.
+    QueueJumper,
+    /// One agent at work is thought to be enough.
+    Idler,
 }
 
 impl Mutant {
@@ -148,6 +153,8 @@ impl Mutant {
         Mutant::Silent,
         Mutant::Undeterred,
         Mutant::FreesTooMuch,
+        Mutant::QueueJumper,
+        Mutant::Idler,
     ];
 }
 
@@ -368,6 +375,20 @@ fn falsify_failures(mutant: Mutant, events: &mut Vec<Event>, given: &Command) {
     }
 }
 
+/// Gives the lease to the last in the queue that would start just so.
+fn serve_last(state: &State, event: &mut Event) {
+    let Event::LeaseGranted { task, agent, .. } = event else { return };
+    let Some(granted) = state.task(*task) else { return };
+    let alike = |id: &TaskId| {
+        state.task(*id).is_some_and(|other| {
+            other.mission == granted.mission
+                && other.phase == granted.phase
+                && (&other.accepted, &other.unfinished) == (&granted.accepted, &granted.unfinished)
+        })
+    };
+    *task = state.waiting_for(agent.role).into_iter().rfind(alike).unwrap_or(*task);
+}
+
 fn fits_red(state: &State, fence: Fence) -> bool {
     let Some(Live::Chore { mission, chore: Chore::Gate(task) }) = state.live(fence) else {
         return false;
@@ -417,6 +438,10 @@ impl Rules for Planted {
                         *reserved = Usd::ZERO;
                     }
                 }
+            }
+            Mutant::QueueJumper => events.iter_mut().for_each(|event| serve_last(state, event)),
+            Mutant::Idler if state.leases().next().is_some() => {
+                events.retain(|event| !matches!(event, Event::LeaseGranted { .. }));
             }
             _ => {}
         }

@@ -18,6 +18,7 @@ mod failure;
 mod leases;
 mod money;
 mod plans;
+mod queue;
 mod work;
 
 #[cfg(test)]
@@ -29,6 +30,7 @@ use failure::Failures;
 use leases::Leases;
 use money::Books;
 use plans::Plans;
+use queue::Queue;
 use work::Work;
 
 /// The broken invariant, if one is.
@@ -51,6 +53,7 @@ pub(crate) struct Oracle {
     leases: Leases,
     plans: Plans,
     books: Books,
+    queue: Queue,
     work: Work,
     failures: Failures,
     events: u64,
@@ -90,6 +93,7 @@ impl Oracle {
             })?;
             ensure(record.at == now, || format!("record {} has another time", record.seq))?;
             self.facts.observe(&record.event);
+            self.queue.observe(record, &self.facts, &self.books, &self.shadow)?;
             self.books.observe(record, &self.facts)?;
             self.agents.observe(record, &self.leases)?;
             self.plans.observe(&record.event, &self.facts, &self.leases)?;
@@ -122,6 +126,7 @@ impl Oracle {
     /// Folds one event and looks at what it did to every task.
     fn fold(&mut self, record: &Record) -> Verdict {
         self.shadow.apply(&record.event, record.at);
+        self.queue.note_waiting(&self.shadow, record.at);
         let mut statuses = Vec::with_capacity(self.statuses.len());
         for task in self.shadow.tasks() {
             let Some(mission) = self.shadow.mission(task.mission) else {
@@ -140,6 +145,9 @@ impl Oracle {
 
     /// Nothing that could start is left waiting.
     fn judge_diligence(&self, now: Timestamp) -> Verdict {
+        if self.queue.holds_back(&self.facts, &self.shadow) {
+            return Ok(());
+        }
         for task in self.shadow.tasks().filter(|task| task.stage == Stage::Ready) {
             let mission = self.facts.mission(task.mission)?;
             let stopped = mission.paused || mission.ended;

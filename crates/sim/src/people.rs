@@ -44,6 +44,7 @@ impl<R: Rules + Clone> World<R> {
             let wish = self.wishes[self.rng.usize(0..self.wishes.len())].clone();
             self.arrive(Sender::Person, 0, wish);
         }
+        self.meddle();
         if self.strikes(|f| f.person_absent) {
             return;
         }
@@ -114,6 +115,17 @@ impl<R: Rules + Clone> World<R> {
         let task = mission.task_ids().find(|id| dead(id) != wrong)?;
         let (reason, by) = ("the cause is gone".into(), Actor("ada".into()));
         Some(Command::RequeueTask { task, reason, by })
+    }
+
+    /// Priorities that change while everything runs.
+    fn meddle(&mut self) {
+        let by = Actor("ada".into());
+        let tasks = self.engine.state().tasks().count() as u32;
+        if self.strikes(|f| f.person_prioritise) {
+            let task = TaskId(self.rng.u32(0..tasks + 2));
+            let priority = draw::priority(&mut self.rng);
+            self.arrive(Sender::Person, 0, Command::SetPriority { task, priority, by });
+        }
     }
 
     /// The answer to the first open question of a mission.

@@ -75,6 +75,7 @@ fn every_kind_of_event_happens() {
         "plan_accepted",
         "plan_batched",
         "plan_warned",
+        "priority_set",
         "queue_backed_up",
         "rate_use_reported",
         "reservation_released",

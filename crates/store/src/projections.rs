@@ -116,7 +116,7 @@ impl Projector {
         }
         for task in touched.tasks.iter().filter_map(|id| self.state.task(*id)) {
             let Some(mission) = self.state.mission(task.mission) else { continue };
-            rows::write_task(tx, task, mission)?;
+            rows::write_task(tx, &self.state, task, mission)?;
         }
         if touched.team == Team::Changed {
             rows::write_team(tx, &self.state)?;

@@ -48,6 +48,11 @@ impl Lane {
         self.by_rank.last().copied()
     }
 
+    /// All of them, the best first.
+    pub(super) fn by_rank(&self) -> impl Iterator<Item = ByRank> {
+        self.by_rank.iter().rev().copied()
+    }
+
     pub(super) fn longest(&self) -> Option<ByChain> {
         self.by_chain.last().copied()
     }

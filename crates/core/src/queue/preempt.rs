@@ -67,6 +67,24 @@ struct Running {
 }
 
 impl Runners {
+    /// How many attempts are at work.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        u32::try_from(self.running.len()).unwrap_or(u32::MAX)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// How many of them are of this role.
+    #[must_use]
+    pub fn of(&self, role: Role) -> u32 {
+        let of_role = self.by_urgency.get(&role).map_or(0, BTreeSet::len);
+        u32::try_from(of_role).unwrap_or(u32::MAX)
+    }
+
     /// Which attempt should give way to `waiting`. Ask only when no seat is free.
     pub fn preempt(
         &self,

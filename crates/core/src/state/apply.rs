@@ -15,6 +15,7 @@ mod index;
 mod missions;
 mod money;
 mod planning;
+mod queue;
 mod work;
 
 impl State {
@@ -62,6 +63,7 @@ impl State {
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. } => self.apply_to_agents(event),
             Event::SettingsChanged { settings, .. } => self.change_rules(settings),
+            Event::PrioritySet { task, priority, .. } => self.set_priority(*task, *priority),
             Event::LeaseGranted { .. }
             | Event::LeaseRenewed { .. }
             | Event::AttemptFinished { .. }

@@ -46,6 +46,7 @@ impl State {
             Command::ResumeSpending { by } => self.resume_spending(by),
             Command::ReportSpending { fence, spent } => self.report_spending(*fence, spent, now),
             Command::RequeueTask { task, reason, by } => self.requeue(*task, reason, by),
+            Command::SetPriority { task, priority, by } => self.prioritise(*task, *priority, by),
             Command::HostStarted => Ok(self.interrupt_all()),
             Command::Heartbeat { fences } => Ok(self.renew(fences, now)),
             Command::FinishAttempt { fence, outcome, spent } => {

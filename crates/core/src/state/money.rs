@@ -5,7 +5,7 @@ use super::people::{said, signed};
 use super::{Live, State};
 use crate::command::Spending;
 use crate::event::{Event, PauseReason};
-use crate::ids::{Actor, AgentId, Fence, MissionId, TaskId};
+use crate::ids::{Actor, AgentId, Fence, MissionId, Role, TaskId};
 use crate::ledger::{
     Account, Charge, Crew, Drawn, Limit, Purpose, Remedy, Request, Scope, Unit, WatchdogState,
 };
@@ -88,9 +88,10 @@ impl State {
     /// What stands in the way of all work of a mission, if nothing under way will clear it.
     fn stuck(&self, mission: &Mission, now: Timestamp) -> Option<Hindrance> {
         let mut first = None;
-        for (&role, queue) in &mission.ready {
-            for (_, task) in queue.iter().take(limits::SCHEDULE_LOOKAHEAD_MAX) {
-                let hindrance = self.terms(*task, AgentId { role, seat: 1 }, now).err()?;
+        for role in Role::ALL {
+            let max = limits::SCHEDULE_LOOKAHEAD_MAX;
+            for task in self.schedule.queue.first_of(role, mission.id, max) {
+                let hindrance = self.terms(task, AgentId { role, seat: 1 }, now).err()?;
                 if self.cure(&hindrance) == Cure::Soon {
                     return None;
                 }

@@ -61,9 +61,7 @@ impl State {
 
     /// How many tasks wait for an agent of a role, in missions that go on.
     pub(super) fn queue_depth(&self, role: Role) -> u32 {
-        let missions = self.with_ready.iter().filter_map(|id| self.mission(*id));
-        let waiting = missions.filter_map(|mission| mission.ready.get(&role));
-        waiting.map(|queue| queue.len() as u32).sum()
+        self.with_ready.iter().map(|id| self.schedule.queue.depth_of(role, *id)).sum()
     }
 }
 

@@ -1,11 +1,44 @@
 //! Scheduling: which of the things that could start does start next.
+//!
+//! An attempt starts when there is room, a launch is allowed, somebody is free, a task waits that
+//! this agent may take and its mission can pay for, and all that the task needs is really merged.
 
 use super::State;
-use super::money::Terms;
+use super::decide::Decision;
+use super::people::signed;
 use crate::event::Event;
-use crate::ids::{AgentId, TaskId};
+use crate::ids::{Actor, AgentId, Role, TaskId};
 use crate::limits;
+use crate::locks::LockTable;
+use crate::plan::Priority;
+use crate::queue::{
+    Assigned, Assignments, Because, Capacity, Chains, Concurrency, Launches, Pick, Points, Pull,
+    ReadyQueue, Rules, Runners, Source, Strategy, Work, domains_of,
+};
+use crate::refusal::Refusal;
+use crate::task::{Stage, Task};
 use crate::time::Timestamp;
+
+/// Who waits, who works, and what both are to be judged by.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Schedule {
+    pub queue: ReadyQueue,
+    pub locks: LockTable,
+    pub chains: Chains,
+    pub hands: Assignments,
+    pub launches: Launches,
+    pub runners: Runners,
+    /// Tasks between their first agent and their end.
+    pub in_hand: u32,
+}
+
+/// Who is to do a task, why it and why they.
+#[derive(Debug, Clone)]
+pub(super) struct Chosen {
+    pub agent: AgentId,
+    pub pick: Pick,
+    pub because: Because,
+}
 
 impl State {
     /// The next thing to set in motion, if there is one. The engine applies it and asks again, so
@@ -20,33 +53,139 @@ impl State {
             let fence = self.next_fence();
             return vec![Event::ChoreStarted { mission: mission.id, fence, chore }];
         }
+        self.next_attempt(now)
+    }
+
+    fn next_attempt(&self, now: Timestamp) -> Vec<Event> {
+        let launch = self.schedule.launches.check(&self.settings.queue);
+        if self.with_ready.is_empty() || self.room() == 0 || launch.is_err() {
+            return Vec::new();
+        }
         let mut is_somebody_free = false;
-        let seats = self.free_roles().filter_map(|role| self.free_seats(role).next());
-        for agent in seats {
+        for role in self.free_roles() {
             is_somebody_free = true;
-            let best = self.startable(agent, now);
-            if let Some(event) =
-                best.and_then(|(task, terms)| self.grant_lease(task, agent, terms, now))
-            {
-                return vec![event];
+            if let Some(events) = self.attempt_by(role, now) {
+                return events;
             }
         }
         if is_somebody_free { self.pause_stuck(now) } else { Vec::new() }
     }
 
-    /// The best task for this agent that may start.
-    fn startable(&self, agent: AgentId, now: Timestamp) -> Option<(TaskId, Terms)> {
-        let waiting = self.with_ready.iter().filter_map(|id| self.mission(*id));
-        let queues = waiting.filter_map(|mission| mission.ready.get(&agent.role));
-        let (_, best) = queues.clone().filter_map(|queue| queue.first()).min()?;
-        if let Ok(terms) = self.terms(*best, agent, now) {
-            return Some((*best, terms));
+    fn attempt_by(&self, role: Role, now: Timestamp) -> Option<Vec<Event>> {
+        let queue = &self.schedule.queue;
+        if queue.depth(role) == 0 {
+            return None;
         }
-        // Limits differ by mission, task and urgency: what the first may not, another may.
-        let lookahead = limits::SCHEDULE_LOOKAHEAD_MAX;
-        let mut others: Vec<_> = queues.flat_map(|queue| queue.iter().take(lookahead)).collect();
-        others.sort_unstable();
-        let mut others = others.into_iter().take(lookahead).map(|(_, task)| *task);
-        others.find_map(|task| Some((task, self.terms(task, agent, now).ok()?)))
+        let free: Vec<AgentId> = self.free_seats(role).collect();
+        let seats = self.schedule.runners.of(role) + free.len() as u32;
+        let outlook = self.schedule.chains.outlook(self.concurrency().limit.min(seats));
+        let goes_on = |mission| self.with_ready.contains(&mission);
+        let grant = |agent, pull| self.start(agent, &free, pull, now);
+        for agent in queue.unlike(&free) {
+            let first = queue.pull(agent, outlook, now, goes_on).ok();
+            if let Some(events) = first.and_then(|pull| grant(agent, pull)) {
+                return Some(events);
+            }
+            // Limits differ by mission, task and urgency: what the first may not, another may.
+            let others =
+                first.map(|_| queue.others(agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on));
+            let granted = others.into_iter().flatten().find_map(|pull| grant(agent, pull));
+            if granted.is_some() {
+                return granted;
+            }
+        }
+        None
+    }
+
+    /// The events that give a task to an agent, if nothing stands in the way.
+    fn start(
+        &self,
+        agent: AgentId,
+        free: &[AgentId],
+        pull: Pull,
+        now: Timestamp,
+    ) -> Option<Vec<Event>> {
+        let chosen = self.choose(agent, free, pull)?;
+        let terms = self.terms(pull.task, chosen.agent, now).ok()?;
+        Some(vec![self.grant_lease(pull.task, terms, chosen, now)?])
+    }
+
+    /// Who of the free agents does the task; `puller` is the one that found it.
+    fn choose(&self, puller: AgentId, free: &[AgentId], pull: Pull) -> Option<Chosen> {
+        let Assigned { agent, because } = match pull.source {
+            Source::OwnQueue => Assigned { agent: puller, because: Because::OwnQueue },
+            Source::Pool => {
+                let task = self.task(pull.task)?;
+                let settings = &self.settings;
+                let known = match settings.domains.is_empty() {
+                    true => Vec::new(),
+                    false => domains_of(task),
+                };
+                let rules = Rules {
+                    policy: &settings.queue,
+                    territories: &settings.territories,
+                    domains: &settings.domains,
+                };
+                let work = Work { files: &task.files, domains: &known };
+                self.schedule.hands.choose(&rules, free, &work)?
+            }
+        };
+        Some(Chosen { agent, pick: pull.pick, because })
+    }
+
+    /// What bounds how many attempts run at the same time. Rate limits, resources and the budget
+    /// of the project join here.
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            workers: self.workers_free().saturating_add(self.schedule.runners.len()),
+            permits: u32::MAX,
+            resources: u32::MAX,
+            budget: u32::MAX,
+        }
+    }
+
+    /// How many attempts may run at the same time, and what says so.
+    #[must_use]
+    pub fn concurrency(&self) -> Concurrency {
+        self.capacity().effective(self.settings.queue.strategy)
+    }
+
+    /// How many more attempts may start now.
+    fn room(&self) -> u32 {
+        let busy = match self.settings.queue.strategy {
+            Strategy::Serial => self.schedule.in_hand,
+            Strategy::CriticalPath | Strategy::Scored | Strategy::PriorityFifo => {
+                self.schedule.runners.len()
+            }
+        };
+        self.concurrency().room(busy)
+    }
+
+    /// The score of QUE-11, as things stand.
+    #[must_use]
+    pub fn score(&self, task: &Task) -> Points {
+        let locked = |path| self.schedule.locks.is_locked_for(task.id, path);
+        let locked = task.files.iter().any(|path| locked(path));
+        task.standing(self.settings.queue.default_minutes).score(&self.settings.queue, locked)
+    }
+
+    /// The tasks that wait for a role, best first.
+    #[must_use]
+    pub fn waiting_for(&self, role: Role) -> Vec<TaskId> {
+        self.schedule.queue.list(role)
+    }
+
+    pub(super) fn prioritise(&self, id: TaskId, priority: Priority, by: &Actor) -> Decision {
+        let (task, mission) = self.task_or_refuse(id)?;
+        self.open_mission_or_refuse(mission.id)?;
+        signed(by)?;
+        if matches!(task.stage, Stage::Done | Stage::DeadLetter) {
+            let (task, status) = (task.name().to_owned(), task.status(mission));
+            return Err(Refusal::TaskEnded { task, status });
+        }
+        if task.priority == priority {
+            return Ok(Vec::new());
+        }
+        Ok(vec![Event::PrioritySet { task: id, priority, by: by.clone() }])
     }
 }

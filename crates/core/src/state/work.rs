@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 
 use super::decide::Decision;
 use super::money::Terms;
+use super::schedule::Chosen;
 use super::{Lease, Live, State};
 use crate::command::{AttemptOutcome, Spending};
 use crate::event::{Event, Interruption, PauseReason};
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
-use crate::ids::{Actor, AgentId, Commit, Fence, TaskId};
+use crate::ids::{Actor, Commit, Fence, TaskId};
 use crate::limits;
 use crate::mission::Mission;
 use crate::report::Question;
@@ -149,8 +150,8 @@ impl State {
     pub(super) fn grant_lease(
         &self,
         id: TaskId,
-        agent: AgentId,
         terms: Terms,
+        Chosen { agent, pick, because }: Chosen,
         now: Timestamp,
     ) -> Option<Event> {
         let (task, mission) = self.task_or_refuse(id).ok()?;
@@ -172,6 +173,8 @@ impl State {
             expires_at: now.plus_ms(self.silence_ms(task, mission)),
             deadline: now.plus_ms(policy.attempt_timeout_ms(agent.role)),
             reservation: Some(terms.drawn),
+            pick: Some(pick),
+            because: Some(because),
         })
     }
 }

@@ -19,6 +19,7 @@ mod money_rules;
 mod plan_rules;
 mod plans;
 mod queue;
+mod queue_rules;
 mod rollback;
 mod rules;
 mod scaling;

@@ -13,7 +13,7 @@ use kapelle_core::plan::Priority;
 use kapelle_core::queue::{
     Chains, QueuePolicy, ReadyQueue, Standing, Strategy, Territories, Ticket,
 };
-use kapelle_core::{AgentId, Role, TaskId, Timestamp};
+use kapelle_core::{AgentId, MissionId, Role, TaskId, Timestamp};
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -147,6 +147,7 @@ fn ticket(graph: &Graph, chains: &Chains, dependents: &[u32], n: usize, now: u64
     let job = &graph[n];
     Ticket {
         task: TaskId(n as u32),
+        mission: MissionId(1),
         role: Role::Developer,
         standing: Standing {
             priority: job.priority,
@@ -157,6 +158,7 @@ fn ticket(graph: &Graph, chains: &Chains, dependents: &[u32], n: usize, now: u64
         chain_minutes: chains.chain_minutes(TaskId(n as u32)),
         files: [].into(),
         assignee: None,
+        promised: false,
         entered_at: Timestamp(now * MINUTE_MS),
     }
 }
@@ -185,7 +187,8 @@ fn makespan(graph: &Graph, agents: u32, policy: &QueuePolicy) -> u64 {
     let agent = AgentId { role: Role::Developer, seat: 1 };
     loop {
         while ends.len() < agents as usize
-            && let Ok(pull) = queue.pull(agent, chains.outlook(agents), Timestamp(now * MINUTE_MS))
+            && let Ok(pull) =
+                queue.pull(agent, chains.outlook(agents), Timestamp(now * MINUTE_MS), |_| true)
         {
             queue.left(pull.task);
             gate.started(pull.task);

@@ -1,16 +1,16 @@
 //! The ready queues: order, ageing, locks, territories, assignment and preemption.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kapelle_core::locks::{LockPolicy, LockTable};
 use kapelle_core::plan::Priority;
 use kapelle_core::queue::{
-    Assignments, Because, Contention, NoAgent, NoPreemption, NoWork, Outlook, Pick, Points,
-    Preemption, Pull, QueuePolicy, QueueRefusal, ReadyQueue, Runner, Runners, Source, Standing,
-    Strategy, Territories, Ticket, Yield,
+    Assigned, Assignments, Because, Contention, Domains, NoPreemption, NoWork, Outlook, Pick,
+    Points, Preemption, Pull, QueuePolicy, ReadyQueue, Rules, Runner, Runners, Source, Standing,
+    Strategy, Territories, Ticket, Work, Yield,
 };
-use kapelle_core::{AgentId, Fence, Role, TaskId, Timestamp};
+use kapelle_core::{AgentId, Fence, MissionId, Role, TaskId, Timestamp};
 use proptest::prelude::*;
 
 const MINUTE: u64 = 60_000;
@@ -35,11 +35,13 @@ fn files(names: &[&str]) -> Arc<[Arc<str>]> {
 fn ticket(task: u32, standing: Standing) -> Ticket {
     Ticket {
         task: TaskId(task),
+        mission: MissionId(1),
         role: Role::Developer,
         standing,
         chain_minutes: standing.minutes,
         files: files(&[]),
         assignee: None,
+        promised: false,
         entered_at: START,
     }
 }
@@ -51,7 +53,6 @@ fn medium(task: u32) -> Ticket {
 fn queue(policy: QueuePolicy, tickets: impl IntoIterator<Item = Ticket>) -> ReadyQueue {
     let mut queue = ReadyQueue::new(policy, Territories::default());
     for ticket in tickets {
-        assert_eq!(queue.check(&ticket), Ok(()));
         queue.entered(ticket, &LockTable::default());
     }
     queue
@@ -63,7 +64,7 @@ fn with(strategy: Strategy) -> QueuePolicy {
 
 fn drain(queue: &mut ReadyQueue, agent: AgentId, now: Timestamp) -> Vec<u32> {
     let mut order = Vec::new();
-    while let Ok(Pull { task, .. }) = queue.pull(agent, Outlook::NONE, now) {
+    while let Ok(Pull { task, .. }) = queue.pull(agent, Outlook::NONE, now, |_| true) {
         order.push(task.0);
         queue.left(task);
     }
@@ -134,10 +135,10 @@ fn equals_go_first_come_first_served_then_by_chain() {
 #[test]
 fn a_person_sets_a_priority() {
     let mut queue = queue(QueuePolicy::default(), [medium(1), medium(2)]);
-    queue.prioritised(TaskId(2), Priority::Critical);
+    queue.restood(TaskId(2), standing(Priority::Critical, 0, 0, 10));
     assert_eq!(queue.score(TaskId(2)), Some(Points::whole(140)));
     assert_eq!(queue.ticket(TaskId(2)).unwrap().entered_at, START);
-    queue.prioritised(TaskId(9), Priority::Low);
+    queue.restood(TaskId(9), standing(Priority::Low, 0, 0, 10));
     assert_eq!(drain(&mut queue, dev(1), START), [2, 1]);
 }
 
@@ -178,13 +179,13 @@ fn with_hold_a_locked_task_waits_for_its_file() {
     lock(&mut locks, 50, "a.rs");
     let mut queue = ReadyQueue::new(policy, Territories::default());
     queue.entered(Ticket { files: files(&["a.rs"]), ..medium(1) }, &locks);
-    let refused = queue.pull(dev(1), Outlook::NONE, START);
+    let refused = queue.pull(dev(1), Outlook::NONE, START, |_| true);
     assert_eq!(refused, Err(NoWork::FilesLocked(Role::Developer)));
     assert_eq!((queue.depth(Role::Developer), queue.list(Role::Developer)), (1, vec![TaskId(1)]));
     let free = locks.released(TaskId(50));
     queue.locks_changed(&free, &locks);
     assert_eq!(drain(&mut queue, dev(1), START), [1]);
-    let idle = queue.pull(dev(1), Outlook::NONE, START);
+    let idle = queue.pull(dev(1), Outlook::NONE, START, |_| true);
     assert_eq!(idle, Err(NoWork::WaitingForBackground(Role::Developer)));
 }
 
@@ -194,7 +195,7 @@ fn an_agent_pulls_its_own_work_first() {
     let own = Ticket { assignee: Some(dev(2)), ..ticket(1, standing(Priority::Low, 1, 0, 30)) };
     let tests = Ticket { role: Role::Tester, ..medium(4) };
     let mut queue = queue(QueuePolicy::default(), [own, medium(2), medium(3), tests]);
-    let pull = |queue: &ReadyQueue, seat| queue.pull(dev(seat), Outlook::NONE, START);
+    let pull = |queue: &ReadyQueue, seat| queue.pull(dev(seat), Outlook::NONE, START, |_| true);
     let expected = Pull { task: TaskId(1), source: Source::OwnQueue, pick: Pick::BestRank };
     assert_eq!(pull(&queue, 2), Ok(expected));
     let pooled = Pull { task: TaskId(2), source: Source::Pool, pick: Pick::BestRank };
@@ -221,7 +222,7 @@ fn an_agent_pulls_only_from_its_territory() {
     let locks = LockTable::default();
     queue.entered(Ticket { files: files(&["backend/a.rs"]), ..back }, &locks);
     queue.entered(Ticket { files: files(&["backend/a.rs", "frontend/a.ts"]), ..both }, &locks);
-    let refused = queue.pull(dev(1), Outlook::NONE, START);
+    let refused = queue.pull(dev(1), Outlook::NONE, START, |_| true);
     assert_eq!(refused, Err(NoWork::OutsideTerritory(Role::Developer)));
     queue.entered(Ticket { files: files(&["frontend/b.ts"]), ..medium(3) }, &locks);
     assert_eq!(drain(&mut queue, dev(1), START), [3]);
@@ -236,19 +237,9 @@ fn an_agent_pulls_only_from_its_territory() {
 #[test]
 fn a_new_configuration_reorders_what_waits() {
     let mut queue = queue(QueuePolicy::default(), [medium(2), medium(1), medium(3)]);
-    queue.prioritised(TaskId(3), Priority::Critical);
+    queue.restood(TaskId(3), standing(Priority::Critical, 0, 0, 10));
     queue.reconfigured(with(Strategy::Serial), Territories::default());
     assert_eq!(drain(&mut queue, dev(1), START), [1, 2, 3], "the order of the plan");
-}
-
-#[test]
-fn tickets_that_make_no_sense_are_refused() {
-    let queue = queue(QueuePolicy::default(), [medium(1)]);
-    assert_eq!(queue.check(&medium(1)), Err(QueueRefusal::AlreadyWaiting(TaskId(1))));
-    let agent = AgentId { role: Role::Tester, seat: 1 };
-    let foreign = Ticket { assignee: Some(agent), ..medium(2) };
-    let refused = QueueRefusal::OtherRole { agent, role: Role::Developer };
-    assert_eq!(queue.check(&foreign), Err(refused));
 }
 
 #[test]
@@ -279,91 +270,126 @@ fn a_chain_longer_than_all_other_work_goes_first() {
     let chain = Ticket { chain_minutes: 300, ..ticket(1, standing(Priority::Low, 1, 1, 30)) };
     let outlook = Outlook { open_minutes: 400, agents: 4 };
     let mut queue = queue(QueuePolicy::default(), [chain, medium(2)]);
-    let first = |queue: &ReadyQueue, now| queue.pull(dev(1), outlook, now).unwrap();
+    let first = |queue: &ReadyQueue, now| queue.pull(dev(1), outlook, now, |_| true).unwrap();
     let pick = Pick::LongestChain { chain_minutes: 300 };
     assert_eq!(first(&queue, START), Pull { task: TaskId(1), source: Source::Pool, pick });
     assert_eq!(first(&queue, after(240 * MINUTE)).task, TaskId(2));
     assert_eq!(
-        queue.pull(dev(1), Outlook { agents: 1, ..outlook }, START).unwrap().task,
+        queue.pull(dev(1), Outlook { agents: 1, ..outlook }, START, |_| true).unwrap().task,
         TaskId(2)
     );
-    queue.prioritised(TaskId(2), Priority::Critical);
+    queue.restood(TaskId(2), standing(Priority::Critical, 0, 0, 10));
     assert_eq!(first(&queue, START).task, TaskId(2));
 }
 
-fn team(seats: u32) -> Assignments {
-    let mut team = Assignments::default();
-    for seat in 1..=seats {
-        team.joined(dev(seat), []);
-    }
-    team
+/// Missions that cannot start anything now are passed over, however good their tasks are.
+#[test]
+fn a_mission_that_may_not_start_is_passed_over() {
+    let other =
+        Ticket { mission: MissionId(2), ..ticket(1, standing(Priority::Critical, 0, 9, 1)) };
+    let queue = queue(QueuePolicy::default(), [other, medium(2)]);
+    let pull = |open: u32| queue.pull(dev(1), Outlook::NONE, START, |id| id == MissionId(open));
+    assert_eq!(pull(1).map(|pull| pull.task), Ok(TaskId(2)));
+    assert_eq!(pull(2).map(|pull| pull.task), Ok(TaskId(1)));
+    assert_eq!(pull(3), Err(NoWork::WaitingForBackground(Role::Developer)));
 }
 
-fn choose(team: &Assignments, paths: &[&str], domains: &[&str]) -> Result<(u32, Because), NoAgent> {
-    let domains: Vec<String> = domains.iter().map(|d| (*d).to_owned()).collect();
-    let policy = QueuePolicy::default();
-    let role = Role::Developer;
-    team.choose(&policy, &Territories::default(), role, &files(paths), &domains)
-        .map(|assigned| (assigned.agent.seat, assigned.because))
+/// One that was given way to goes first, whoever came before it.
+#[test]
+fn a_promised_task_goes_before_all_others() {
+    let policy = QueuePolicy { urgent_permille: 0, ..QueuePolicy::default() };
+    let long = Ticket { chain_minutes: 1_000, ..ticket(1, standing(Priority::High, 0, 5, 1)) };
+    let mut queue = queue(policy, [long, medium(2)]);
+    let outlook = Outlook { open_minutes: 10, agents: 3 };
+    let first = |queue: &ReadyQueue| queue.pull(dev(1), outlook, START, |_| true).unwrap().task;
+    assert_eq!(first(&queue), TaskId(1));
+    queue.promised(TaskId(2));
+    assert_eq!(first(&queue), TaskId(2));
+}
+
+struct Team {
+    policy: QueuePolicy,
+    territories: Territories,
+    domains: Domains,
+    free: BTreeSet<AgentId>,
+    memory: Assignments,
+}
+
+fn team(seats: u32, policy: QueuePolicy) -> Team {
+    Team {
+        policy,
+        territories: Territories::default(),
+        domains: Domains::default(),
+        free: (1..=seats).map(dev).collect(),
+        memory: Assignments::default(),
+    }
+}
+
+impl Team {
+    fn choose(&self, paths: &[&str], domains: &[&str]) -> Option<Assigned> {
+        let free: Vec<AgentId> = self.free.iter().copied().collect();
+        let Team { policy, territories, domains: known, .. } = self;
+        let rules = Rules { policy, territories, domains: known };
+        self.memory.choose(&rules, &free, &Work { files: &files(paths), domains })
+    }
+
+    fn assigned(&mut self, agent: AgentId, paths: &[&str]) {
+        self.memory.assigned(&self.policy, agent, &files(paths));
+    }
+}
+
+fn seat(chosen: Option<Assigned>) -> Option<(u32, Because)> {
+    chosen.map(|assigned| (assigned.agent.seat, assigned.because))
 }
 
 /// QUE-15, in its order.
 #[test]
 fn a_task_goes_to_who_knows_its_files_then_its_domain_then_to_the_least_loaded() {
-    let policy = QueuePolicy::default();
-    let mut team = team(2);
-    team.joined(dev(3), ["backend".to_owned()]);
-    for _ in 0..2 {
-        team.assigned(&policy, dev(3), &files(&["x.rs"]));
-        team.freed(dev(3));
-    }
-    team.assigned(&policy, dev(2), &files(&["a.rs"]));
-    team.freed(dev(2));
+    let mut team = team(3, QueuePolicy::default());
+    team.domains = Domains::new(BTreeMap::from([(dev(3), ["backend".to_owned()].into())]));
+    team.assigned(dev(3), &["x.rs"]);
+    team.assigned(dev(3), &["x.rs"]);
+    team.assigned(dev(2), &["a.rs"]);
     let context = Because::FileContext { path: "a.rs".into() };
-    assert_eq!(choose(&team, &["b.rs", "a.rs"], &["backend"]), Ok((2, context)));
+    assert_eq!(seat(team.choose(&["b.rs", "a.rs"], &["backend"])), Some((2, context)));
     let domain = Because::Domain { domain: "backend".into() };
-    assert_eq!(choose(&team, &["b.rs"], &["web", "backend"]), Ok((3, domain)));
-    assert_eq!(choose(&team, &["b.rs"], &[]), Ok((1, Because::LeastLoaded { received: 0 })));
-    team.assigned(&policy, dev(2), &files(&[]));
+    assert_eq!(seat(team.choose(&["b.rs"], &["web", "backend"])), Some((3, domain)));
     let least = Because::LeastLoaded { received: 0 };
-    assert_eq!(choose(&team, &["a.rs"], &[]), Ok((1, least)), "a busy agent is not waited for");
-    team.departed(dev(3));
-    team.withheld(dev(1));
-    assert_eq!(choose(&team, &[], &[]), Err(NoAgent::AllBusy(Role::Developer)));
+    assert_eq!(seat(team.choose(&["b.rs"], &[])), Some((1, least.clone())));
+    team.free.remove(&dev(2));
+    assert_eq!(
+        seat(team.choose(&["a.rs"], &[])),
+        Some((1, least)),
+        "a busy agent is not waited for"
+    );
+    team.free.clear();
+    assert_eq!(team.choose(&[], &[]), None);
 }
 
 #[test]
 fn an_agent_forgets_all_but_its_last_tasks() {
-    let policy = QueuePolicy { recent_tasks: 2, ..QueuePolicy::default() };
-    let mut team = team(2);
+    let mut team = team(2, QueuePolicy { recent_tasks: 2, ..QueuePolicy::default() });
     for path in ["a.rs", "b.rs", "a.rs", "c.rs"] {
-        team.assigned(&policy, dev(1), &files(&[path]));
-        team.freed(dev(1));
+        team.assigned(dev(1), &[path]);
     }
-    assert_eq!(choose(&team, &["a.rs"], &[]).map(|(seat, _)| seat), Ok(1));
-    assert_eq!(choose(&team, &["b.rs"], &[]).map(|(seat, _)| seat), Ok(2));
+    assert_eq!(team.choose(&["a.rs"], &[]).map(|to| to.agent), Some(dev(1)));
+    assert_eq!(team.choose(&["b.rs"], &[]).map(|to| to.agent), Some(dev(2)));
 }
 
 #[test]
 fn a_task_outside_of_all_idle_territories_waits() {
-    let team = team(1);
+    let mut team = team(1, QueuePolicy::default());
     let of = BTreeMap::from([(dev(1), vec!["web/".to_owned()])]);
-    let territories = Territories::new(of).unwrap();
-    let policy = QueuePolicy::default();
-    let chosen = team.choose(&policy, &territories, Role::Developer, &files(&["src/a.rs"]), &[]);
-    assert_eq!(chosen, Err(NoAgent::OutsideTerritory(Role::Developer)));
+    team.territories = Territories::new(of).unwrap();
+    assert_eq!(team.choose(&["src/a.rs"], &[]), None);
 }
 
 /// QUE-28: any idle agent, whatever it knows.
 #[test]
 fn with_priority_fifo_context_does_not_count() {
-    let mut team = team(2);
-    let policy = with(Strategy::PriorityFifo);
-    team.assigned(&policy, dev(1), &files(&["a.rs"]));
-    team.freed(dev(1));
-    let chosen =
-        team.choose(&policy, &Territories::default(), Role::Developer, &files(&["a.rs"]), &[]);
-    assert_eq!(chosen.unwrap().agent, dev(2));
+    let mut team = team(2, with(Strategy::PriorityFifo));
+    team.assigned(dev(1), &["a.rs"]);
+    assert_eq!(team.choose(&["a.rs"], &[]).map(|to| to.agent), Some(dev(2)));
 }
 
 fn runner(task: u32, priority: Priority, points: i64) -> Runner {
@@ -474,7 +500,7 @@ proptest! {
         let mut queue = queue(with(Strategy::Scored), tickets);
         let now = after(600 * 6_000 + later * 6_000);
         let mut last: Option<Points> = None;
-        while let Ok(Pull { task, .. }) = queue.pull(dev(1), Outlook::NONE, now) {
+        while let Ok(Pull { task, .. }) = queue.pull(dev(1), Outlook::NONE, now, |_| true) {
             let points = queue.effective(task, now).unwrap();
             prop_assert!(last.is_none_or(|before| before >= points));
             last = Some(points);
@@ -497,7 +523,7 @@ proptest! {
                 ..ticket(minute as u32 + 1, standing(Priority::Critical, 0, 3, 0))
             };
             queue.entered(newcomer, &LockTable::default());
-            let next = queue.pull(dev(1), outlook, now).unwrap().task;
+            let next = queue.pull(dev(1), outlook, now, |_| true).unwrap().task;
             if next == TaskId(0) {
                 return Ok(());
             }
@@ -510,25 +536,23 @@ proptest! {
     /// are 8 or 9 each.
     #[test]
     fn equal_tasks_are_spread_evenly(finishes in prop::collection::vec(any::<usize>(), 100)) {
-        let policy = QueuePolicy::default();
-        let mut team = team(12);
+        let mut team = team(12, QueuePolicy::default());
         let (mut wave, mut next_wave): (Vec<AgentId>, Vec<AgentId>) = (Vec::new(), Vec::new());
         for (task, finish) in (0..100).zip(finishes) {
-            let role = Role::Developer;
-            let own = files(&[&format!("{task}.rs")]);
-            if team.idle(role).next().is_none() {
+            if team.free.is_empty() {
                 if wave.is_empty() {
                     std::mem::swap(&mut wave, &mut next_wave);
                 }
-                let done = wave.remove(finish % wave.len());
-                team.freed(done);
+                team.free.insert(wave.remove(finish % wave.len()));
             }
-            let chosen = team.choose(&policy, &Territories::default(), role, &own, &[]).unwrap();
-            team.assigned(&policy, chosen.agent, &own);
-            next_wave.push(chosen.agent);
+            let own = format!("{task}.rs");
+            let agent = team.choose(&[&own], &[]).unwrap().agent;
+            team.assigned(agent, &[&own]);
+            team.free.remove(&agent);
+            next_wave.push(agent);
         }
         for seat in 1..=12 {
-            let count = team.received(dev(seat));
+            let count = team.memory.received(dev(seat));
             prop_assert!((8..=9).contains(&count), "developer-{} got {}", seat, count);
         }
     }
@@ -577,7 +601,7 @@ fn work_off(policy: &QueuePolicy, pieces: &mut [Piece], arrivals: &[u64]) -> u64
                 seat = None;
             }
         }
-        let Ok(Pull { task, .. }) = queue.pull(dev(1), Outlook::NONE, now) else {
+        let Ok(Pull { task, .. }) = queue.pull(dev(1), Outlook::NONE, now, |_| true) else {
             if pieces.iter().all(|piece| piece.finished == piece.steps) {
                 return minute;
             }

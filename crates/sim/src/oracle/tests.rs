@@ -5,6 +5,7 @@ use kapelle_core::flow::Phase;
 use kapelle_core::ledger::{Drawn, Pool, Purpose};
 use kapelle_core::plan::{Plan, PlannedTask};
 use kapelle_core::policy::Policy;
+use kapelle_core::queue::Pick;
 use kapelle_core::{
     Actor, AgentId, Event, Fence, MissionId, Record, RequestId, Role, Seq, TaskId, Timestamp, Usd,
 };
@@ -70,6 +71,8 @@ fn lease(task: u32, fence: u64, seat: u32) -> Event {
             purpose: Purpose::Work,
             estimate: Policy::default().budget.attempt_usd_max,
         }),
+        pick: Some(Pick::BestRank),
+        because: None,
     }
 }
 

@@ -81,6 +81,7 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         | Event::SpendingStopped
         | Event::SpendingResumed { .. }
         | Event::ReservationReleased { .. }
+        | Event::PrioritySet { .. }
         | Event::MissionOpened { .. }
         | Event::PlanAccepted { .. }
         | Event::PlanWarned { .. }

@@ -50,12 +50,17 @@ pub(super) fn write_mission(conn: &Connection, mission: &Mission) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn write_task(conn: &Connection, task: &Task, mission: &Mission) -> Result<(), Error> {
+pub(super) fn write_task(
+    conn: &Connection,
+    state: &State,
+    task: &Task,
+    mission: &Mission,
+) -> Result<(), Error> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO tasks VALUES (:id, :mission, :name, :title, :status, :priority, :score,
             :phase, :waits_for, :blocked_on, :attempts, :retries, :retry_at, :failure_kind,
             :failure_message, :accepted, :merged, :cost, :started_at, :ended_at)
-        ON CONFLICT (id) DO UPDATE SET status = :status, score = :score, phase = :phase,
+        ON CONFLICT (id) DO UPDATE SET status = :status, priority = :priority, score = :score, phase = :phase,
             waits_for = :waits_for, blocked_on = :blocked_on, attempts = :attempts,
             retries = :retries, retry_at = :retry_at, failure_kind = :failure_kind,
             failure_message = :failure_message, accepted_commit = :accepted,
@@ -74,8 +79,8 @@ pub(super) fn write_task(conn: &Connection, task: &Task, mission: &Mission) -> R
         ":name": task.name(),
         ":title": task.plan.title,
         ":status": task.status(mission).name(),
-        ":priority": tables::priority(task.plan.priority),
-        ":score": task.score,
+        ":priority": tables::priority(task.priority),
+        ":score": state.score(task).as_tenths() / 10,
         ":phase": task.phase(&mission.policy).map(|phase| phase.name()),
         ":waits_for": task.waits_for,
         ":blocked_on": blocked_on,

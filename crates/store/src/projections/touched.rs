@@ -55,6 +55,7 @@ impl Touched {
             | Event::ChecklistMade { task, .. }
             | Event::StepCompleted { task, .. }
             | Event::TaskReported { task, .. }
+            | Event::PrioritySet { task, .. }
             | Event::CheckpointAnswered { task, .. }
             | Event::ChangeRejected { task, .. }
             | Event::RetryScheduled { task, .. }

@@ -47,6 +47,7 @@ impl State {
         self.ledger.configured(settings.money.clone());
         self.settings = Arc::new(settings.clone());
         self.retime_notices();
+        self.reconfigure_queue();
     }
 
     /// Tells the scaler how long the queues are, and sets the clock for what follows from it.

@@ -1,7 +1,5 @@
 //! The indexes that `apply` keeps: who is ready, what is live, what is wanted.
 
-use std::cmp::Reverse;
-
 use crate::effect::Effect;
 use crate::event::Chore;
 use crate::ids::{Fence, MissionId, TaskId};
@@ -44,31 +42,23 @@ impl State {
     pub(in crate::state) fn move_to(&mut self, id: TaskId, stage: Stage) {
         let Some(task) = self.task(id) else { return };
         let (mission, old) = (task.mission, task.stage.clone());
-        let key = (Reverse(task.score), id);
-        let role = self.mission(mission).and_then(|m| task.phase(&m.policy)).map(|p| p.role());
         let merge_ends = matches!(stage, Stage::Done | Stage::Failed { .. });
         self.with_mission(mission, |m| {
             match &old {
-                Stage::Ready => {
-                    for queue in m.ready.values_mut() {
-                        queue.remove(&key);
-                    }
-                }
+                Stage::Ready => m.counts.ready = m.counts.ready.saturating_sub(1),
                 Stage::Backoff { .. } => m.counts.parked -= 1,
                 Stage::Asking { .. } => m.counts.asking -= 1,
                 Stage::DeadLetter => m.counts.dead -= 1,
                 Stage::Blocked { .. } => m.counts.blocked -= 1,
                 _ => {}
             }
-            match (&stage, role) {
-                (Stage::Ready, Some(role)) => {
-                    m.ready.entry(role).or_default().insert(key);
-                }
-                (Stage::Backoff { .. }, _) => m.counts.parked += 1,
-                (Stage::Asking { .. }, _) => m.counts.asking += 1,
-                (Stage::Done, _) => m.counts.completed += 1,
-                (Stage::DeadLetter, _) => m.counts.dead += 1,
-                (Stage::Blocked { .. }, _) => m.counts.blocked += 1,
+            match &stage {
+                Stage::Ready => m.counts.ready += 1,
+                Stage::Backoff { .. } => m.counts.parked += 1,
+                Stage::Asking { .. } => m.counts.asking += 1,
+                Stage::Done => m.counts.completed += 1,
+                Stage::DeadLetter => m.counts.dead += 1,
+                Stage::Blocked { .. } => m.counts.blocked += 1,
                 _ => {}
             }
             if merge_ends && m.merging == Some(id) {
@@ -83,6 +73,7 @@ impl State {
             self.timers.insert((until, Timer::Backoff(id)));
         }
         self.with_task(id, |task| task.stage = stage);
+        self.reschedule(id, &old);
         if merge_ends {
             self.next_merge(id);
         }
@@ -115,6 +106,8 @@ impl State {
                 self.timers.remove(&(lease.expires_at, Timer::Lease(fence)));
                 self.timers.remove(&(lease.deadline, Timer::Deadline(fence)));
                 self.release_seat(lease.agent);
+                self.schedule.runners.ended(fence);
+                self.schedule.launches.ended(fence);
                 lease.mission
             }
         };
@@ -172,7 +165,7 @@ impl State {
         let open = mission.paused.is_none() && !mission.has_ended();
         self.scaling_stale = true;
         let chores = open && !mission.chores.is_empty();
-        let ready = open && mission.ready.values().any(|queue| !queue.is_empty());
+        let ready = open && mission.counts.ready > 0;
         for (set, wanted) in [(&mut self.with_chores, chores), (&mut self.with_ready, ready)] {
             if wanted {
                 set.insert(id);

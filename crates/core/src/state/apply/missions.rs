@@ -13,7 +13,7 @@ use crate::plan::PlannedTask;
 use crate::plan::gaps::Gaps;
 use crate::plan::operation::Operations;
 use crate::state::{Billed, State, Timer};
-use crate::task::{Stage, Task, score};
+use crate::task::{Stage, Task};
 use crate::time::Timestamp;
 
 impl State {
@@ -45,7 +45,6 @@ impl State {
             counts: Counts::default(),
             spent: Usd::ZERO,
             reserved: Usd::ZERO,
-            ready: BTreeMap::new(),
             chores: BTreeSet::new(),
             live: BTreeSet::new(),
             merge_queue: VecDeque::new(),
@@ -81,13 +80,10 @@ impl State {
         }
         for (id, list) in dependents {
             self.with_task(id, |task| task.dependents.extend(list));
+            self.restand(id);
         }
         let end = first.0 + plans.len() as u32;
-        for number in first.0..end {
-            self.with_task(TaskId(number), |task| {
-                task.score = score(&task.plan, task.dependents.len());
-            });
-        }
+        self.plan_chains((first.0..end).map(TaskId));
         self.with_mission(mission, |m| m.tasks.extend((first.0..end).map(TaskId)));
     }
 
@@ -123,12 +119,13 @@ impl State {
         };
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().filter(|(_, t)| !of_mission(t, self)).collect();
+        self.clear_queue_of(id);
         self.with_mission(id, |m| {
             m.stage = stage;
             m.paused = None;
             m.ended_at = Some(at);
             m.chores.clear();
-            m.ready.clear();
+            m.counts.ready = 0;
             m.merge_queue.clear();
             m.merging = None;
             m.counts.parked = 0;
@@ -145,11 +142,12 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
     Task {
         id,
         mission,
+        priority: plan.priority,
+        files: plan.files.iter().map(|path| Arc::from(path.as_str())).collect(),
         plan,
         waits_for: needs.len() as u32,
         dependencies: needs,
         dependents: Vec::new(),
-        score: 0,
         stage: Stage::Waiting,
         phase: 0,
         started: false,

@@ -116,6 +116,8 @@ impl State {
             expires_at,
             deadline,
             reservation,
+            pick: _,
+            because: _,
         } = event
         else {
             return;
@@ -142,6 +144,7 @@ impl State {
         let id = self.ledger.attempt_reserved(account.clone(), *reserved, drawn, at);
         self.count(mission);
         self.take_seat(*agent, *task, *fence);
+        self.begin_running(*task, *fence, *agent);
         self.timers.insert((*expires_at, Timer::Lease(*fence)));
         self.timers.insert((*deadline, Timer::Deadline(*fence)));
         let lease = Lease {

@@ -1,0 +1,132 @@
+//! The queue's part of the fold: who waits, who works, what is behind each task.
+
+use crate::ids::{AgentId, Fence, MissionId, TaskId};
+use crate::plan::Priority;
+use crate::queue::{Runner, Ticket};
+use crate::state::State;
+use crate::task::Stage;
+
+impl State {
+    /// A task moved: its place in the queue follows. The new stage is already its own.
+    pub(in crate::state) fn reschedule(&mut self, id: TaskId, old: &Stage) {
+        let Some(task) = self.task(id) else { return };
+        let (was, is) = (is_in_hand(old), is_in_hand(&task.stage));
+        let (ready, open) = (task.stage == Stage::Ready, is_open(&task.stage));
+        let schedule = &mut self.schedule;
+        schedule.in_hand = (schedule.in_hand + u32::from(is)).saturating_sub(u32::from(was));
+        if open {
+            schedule.chains.reopened(id);
+        } else {
+            schedule.chains.closed(id);
+        }
+        if *old == Stage::Ready {
+            schedule.queue.left(id);
+        }
+        if ready {
+            self.enqueue(id);
+        }
+    }
+
+    fn enqueue(&mut self, id: TaskId) {
+        let Some(task) = self.task(id) else { return };
+        let Some(mission) = self.mission(task.mission).filter(|m| !m.has_ended()) else { return };
+        let Some(phase) = task.phase(&mission.policy) else { return };
+        let ticket = Ticket {
+            task: id,
+            mission: task.mission,
+            role: phase.role(),
+            standing: task.standing(self.settings.queue.default_minutes),
+            chain_minutes: self.schedule.chains.chain_minutes(id),
+            files: task.files.clone(),
+            assignee: None,
+            promised: false,
+            entered_at: self.at,
+        };
+        self.schedule.queue.entered(ticket, &self.schedule.locks);
+    }
+
+    /// The tasks of a plan, in its order: each after all it needs.
+    pub(in crate::state) fn plan_chains(&mut self, tasks: impl Iterator<Item = TaskId>) {
+        let default = self.settings.queue.default_minutes;
+        let planned = tasks.filter_map(|id| self.task(id)).map(|task| {
+            let minutes = task.plan.estimated_duration_minutes.unwrap_or(default);
+            (task.id, minutes, task.dependencies.clone())
+        });
+        let planned: Vec<(TaskId, u32, Vec<TaskId>)> = planned.collect();
+        self.schedule.chains.planned(&planned);
+    }
+
+    /// The mission has ended: nothing of it waits, runs or is to be done any more.
+    pub(in crate::state) fn clear_queue_of(&mut self, mission: MissionId) {
+        let tasks = self.mission(mission).map(|m| m.tasks.clone()).unwrap_or_default();
+        for id in tasks {
+            if self.task(id).is_some_and(|task| is_in_hand(&task.stage)) {
+                self.schedule.in_hand = self.schedule.in_hand.saturating_sub(1);
+            }
+            self.schedule.queue.left(id);
+            self.schedule.chains.closed(id);
+        }
+    }
+
+    pub(in crate::state) fn begin_running(&mut self, id: TaskId, fence: Fence, agent: AgentId) {
+        let Some(task) = self.task(id) else { return };
+        let standing = task.standing(self.settings.queue.default_minutes);
+        let score = standing.score(&self.settings.queue, false);
+        let runner = Runner { task: id, role: agent.role, priority: task.priority, score };
+        let files = task.files.clone();
+        self.schedule.runners.began(fence, runner, self.at);
+        self.schedule.hands.assigned(&self.settings.queue, agent, &files);
+    }
+
+    pub(in crate::state) fn set_priority(&mut self, id: TaskId, priority: Priority) {
+        self.with_task(id, |task| task.priority = priority);
+        self.restand(id);
+    }
+
+    /// Something that the score is made of has changed.
+    pub(in crate::state) fn restand(&mut self, id: TaskId) {
+        let Some(task) = self.task(id) else { return };
+        let standing = task.standing(self.settings.queue.default_minutes);
+        self.schedule.queue.restood(id, standing);
+    }
+
+    pub(in crate::state) fn reconfigure_queue(&mut self) {
+        let (policy, territories) = (&self.settings.queue, &self.settings.territories);
+        self.schedule.queue.reconfigured(policy.clone(), territories.clone());
+    }
+}
+
+/// Between the first agent and the end: for the serial mode, one at a time.
+fn is_in_hand(stage: &Stage) -> bool {
+    match stage {
+        Stage::Working { .. } | Stage::Gating { .. } | Stage::Queued | Stage::Merging { .. } => {
+            true
+        }
+        Stage::Waiting
+        | Stage::Ready
+        | Stage::Failed { .. }
+        | Stage::Backoff { .. }
+        | Stage::Asking { .. }
+        | Stage::Blocked { .. }
+        | Stage::Done
+        | Stage::DeadLetter => false,
+    }
+}
+
+/// Work that is still to be begun, as far as anyone can tell.
+fn is_open(stage: &Stage) -> bool {
+    match stage {
+        Stage::Waiting
+        | Stage::Ready
+        | Stage::Failed { .. }
+        | Stage::Backoff { .. }
+        | Stage::Asking { .. } => true,
+        Stage::Working { .. }
+        | Stage::Gating { .. }
+        | Stage::Queued
+        | Stage::Merging { .. }
+        | Stage::Blocked { .. }
+        | Stage::Done
+        | Stage::DeadLetter => false,
+    }
+}

@@ -1,0 +1,309 @@
+//! The queues as the engine uses them: who gets an agent next, and which agent.
+
+use std::collections::BTreeMap;
+
+use kapelle_core::plan::{PlannedTask, Priority};
+use kapelle_core::policy::Policy;
+use kapelle_core::queue::{Because, Bound, Domains, Pick, QueuePolicy, Strategy, Territories};
+use kapelle_core::settings::{InvalidSettings, Settings};
+use kapelle_core::status::Status;
+use kapelle_core::{Actor, AgentId, Command, Event, Refusal, Role, TaskId};
+
+use crate::fixture::{M1, World, ann, done, open, task};
+
+const MINUTE: u64 = 60_000;
+
+fn dev(seat: u32) -> AgentId {
+    AgentId { role: Role::Developer, seat }
+}
+
+fn change(settings: Settings) -> Command {
+    Command::ChangeSettings { settings: Box::new(settings), by: ann() }
+}
+
+fn queued(policy: QueuePolicy) -> Settings {
+    Settings { queue: policy, ..Settings::default() }
+}
+
+/// A world with so many developers, these rules and this plan, its branch prepared.
+fn world(developers: u32, settings: Settings, tasks: Vec<PlannedTask>) -> World {
+    let mut world = World::empty();
+    let seats = BTreeMap::from([(Role::Developer, developers)]);
+    world.must(Command::ConfigureTeam { seats, workers_max: developers });
+    world.must(change(settings));
+    world.must(open(tasks, Policy::default()));
+    world.chores();
+    world
+}
+
+fn minutes(id: &str, needs: &[&str], priority: Priority, minutes: u32) -> PlannedTask {
+    let estimated_duration_minutes = Some(minutes);
+    PlannedTask { priority, estimated_duration_minutes, ..task(id, needs) }
+}
+
+fn touching(id: &str, files: &[&str]) -> PlannedTask {
+    PlannedTask { files: files.iter().map(ToString::to_string).collect(), ..task(id, &[]) }
+}
+
+/// Lets every attempt succeed, one after the other; the names in the order of their starts.
+fn order(world: &mut World) -> Vec<String> {
+    let mut order: Vec<String> = Vec::new();
+    while let Some(name) = world.working().into_iter().next() {
+        order.push(name.clone());
+        world.succeed(&name);
+    }
+    order
+}
+
+fn grants(world: &World) -> Vec<(TaskId, AgentId, Pick, Because)> {
+    let granted = |event: &Event| match event {
+        Event::LeaseGranted { task, agent, pick, because, .. } => {
+            Some((*task, *agent, pick.unwrap(), because.clone().unwrap()))
+        }
+        _ => None,
+    };
+    world.journal.iter().filter_map(|record| granted(&record.event)).collect()
+}
+
+/// QUE-11, QUE-12: the worked examples, through the engine. C's penalty for a locked file comes
+/// with the locks; without it C stands at 85.
+#[test]
+fn the_worked_examples_run_in_the_order_of_their_scores() {
+    let tasks = || {
+        vec![
+            minutes("B0", &[], Priority::Low, 30),
+            minutes("B1", &["B0"], Priority::Low, 30),
+            minutes("B", &["B0", "B1"], Priority::High, 30),
+            minutes("C", &[], Priority::Medium, 5),
+            minutes("D", &[], Priority::High, 15),
+            minutes("D1", &["D"], Priority::Low, 30),
+            minutes("D2", &["D"], Priority::Low, 30),
+            minutes("D3", &["D"], Priority::Low, 30),
+            minutes("A", &[], Priority::Critical, 10),
+        ]
+    };
+    let score = |world: &World, name: &str| world.state().score(world.task(name)).to_string();
+    let mut plain = world(1, Settings::default(), tasks());
+    let scores = ["A", "B", "C", "D"].map(|name| score(&plain, name));
+    assert_eq!(scores, ["140", "40", "85", "135"]);
+    let order = order(&mut plain);
+    let place = |name: &str| order.iter().position(|n| n == name).unwrap();
+    assert!(place("A") < place("D") && place("D") < place("C") && place("C") < place("B"));
+    let tenth = QueuePolicy { duration_divisor: 10, ..QueuePolicy::default() };
+    let divided = world(1, queued(tenth), tasks());
+    let scores = ["A", "B", "D"].map(|name| score(&divided, name));
+    assert_eq!(scores, ["149", "67", "148.5"]);
+}
+
+/// QUE-24: what waits gains a point a minute, so a newcomer needs more than a better score.
+#[test]
+fn a_task_that_waits_overtakes_better_newcomers_in_the_end() {
+    let tasks = vec![
+        minutes("first", &[], Priority::Critical, 0),
+        minutes("second", &[], Priority::Critical, 0),
+        minutes("old", &[], Priority::Low, 0),
+        minutes("new", &["first"], Priority::High, 0),
+    ];
+    // High has 70, low without dependencies has 60: ten minutes make up for the difference.
+    for (waited, expected) in [(9 * MINUTE, "new"), (11 * MINUTE, "old")] {
+        let forgiving = Policy {
+            lease_ttl_ms: 1_000 * MINUTE,
+            attempt_timeout_ms: BTreeMap::from([(Role::Developer, 1_000 * MINUTE)]),
+            ..Policy::default()
+        };
+        let mut world = World::empty();
+        let seats = BTreeMap::from([(Role::Developer, 1)]);
+        world.must(Command::ConfigureTeam { seats, workers_max: 1 });
+        world.must(open(tasks.clone(), forgiving));
+        world.chores();
+        world.wait(waited);
+        world.succeed("first");
+        let next = world.state().waiting_for(Role::Developer)[0];
+        assert_eq!(next, world.task(expected).id, "after {waited} ms");
+    }
+}
+
+/// The default order: a chain that outlasts all other work goes before a better score, and the
+/// journal says so.
+#[test]
+fn the_longest_chain_goes_first_unless_the_plain_order_is_asked_for() {
+    let mut tasks = vec![
+        minutes("short", &[], Priority::High, 5),
+        minutes("small", &[], Priority::High, 5),
+        minutes("c1", &[], Priority::Medium, 60),
+    ];
+    for n in 2..=6 {
+        tasks.push(minutes(&format!("c{n}"), &[&format!("c{}", n - 1)], Priority::Medium, 60));
+    }
+    let first = |strategy| {
+        let policy = QueuePolicy { strategy, ..QueuePolicy::default() };
+        let world = world(2, queued(policy), tasks.clone());
+        let (task, _, pick, _) = grants(&world)[0].clone();
+        (world.state().task(task).unwrap().name().to_owned(), pick)
+    };
+    let chain = Pick::LongestChain { chain_minutes: 360 };
+    assert_eq!(first(Strategy::CriticalPath), ("c1".to_owned(), chain));
+    assert_eq!(first(Strategy::Scored), ("short".to_owned(), Pick::BestRank));
+    assert_eq!(first(Strategy::PriorityFifo), ("short".to_owned(), Pick::BestRank));
+}
+
+/// One at a time and in the order of the plan; the next one starts when the last is merged, not
+/// when its agent has left.
+#[test]
+fn the_serial_mode_does_one_task_after_the_other() {
+    let policy = QueuePolicy { strategy: Strategy::Serial, ..QueuePolicy::default() };
+    let tasks = vec![
+        minutes("a", &[], Priority::Low, 30),
+        minutes("b", &[], Priority::Critical, 1),
+        minutes("c", &[], Priority::High, 1),
+    ];
+    let mut world = world(3, queued(policy), tasks);
+    assert_eq!(world.working(), ["a".to_owned()].into());
+    let bound = world.state().concurrency();
+    assert_eq!((bound.limit, bound.bound), (1, Bound::Serial));
+    world.finish("a", done(7, &["src/a"]));
+    assert_eq!(world.working(), [].into(), "a is not merged yet");
+    world.chores();
+    assert_eq!(order(&mut world), ["b", "c"]);
+}
+
+/// QUE-15 in its order: who worked on the file, who knows the domain, who has had the least.
+#[test]
+fn a_task_goes_to_who_knows_its_files_then_its_domain_then_to_the_least_loaded() {
+    let domains = Domains::new(BTreeMap::from([(dev(3), ["backend".to_owned()].into())]));
+    let settings = Settings { domains, ..Settings::default() };
+    let tasks = vec![
+        touching("a", &["web/a.ts"]),
+        touching("b", &["backend/b.rs"]),
+        touching("c", &["docs/c.md"]),
+        PlannedTask { dependencies: vec!["a".into()], ..touching("a2", &["web/a.ts"]) },
+    ];
+    let mut world = world(3, settings, tasks);
+    for name in ["c", "b", "a"] {
+        world.succeed(name);
+    }
+    let chosen: Vec<_> =
+        grants(&world).into_iter().map(|(_, agent, _, why)| (agent, why)).collect();
+    let least = Because::LeastLoaded { received: 0 };
+    assert_eq!(
+        chosen,
+        [
+            (dev(1), least.clone()),
+            (dev(3), Because::Domain { domain: "backend".into() }),
+            (dev(2), least),
+            (dev(1), Because::FileContext { path: "web/a.ts".into() }),
+        ]
+    );
+}
+
+/// QUE-16: nobody is left out, whatever the order in which they finish.
+#[test]
+fn equal_tasks_are_spread_evenly_over_the_team() {
+    let tasks = (0..100).map(|n| task(&format!("t{n}"), &[])).collect();
+    let mut world =
+        world(12, queued(QueuePolicy { launch_batch: 12, ..QueuePolicy::default() }), tasks);
+    loop {
+        let wave: Vec<String> = world.working().into_iter().collect();
+        if wave.is_empty() {
+            break;
+        }
+        wave.iter().for_each(|name| world.succeed(name));
+    }
+    let mut received: BTreeMap<AgentId, u32> = BTreeMap::new();
+    for (_, agent, _, _) in grants(&world) {
+        *received.entry(agent).or_default() += 1;
+    }
+    assert_eq!(received.len(), 12);
+    assert!(received.values().all(|count| (8..=9).contains(count)), "{received:?}");
+}
+
+/// QUE-13: a person's word changes the order, and the time already waited still counts.
+#[test]
+fn a_person_sets_the_priority_of_a_task() {
+    let tasks = vec![task("a", &[]), task("b", &[]), task("c", &[])];
+    let mut world = world(1, Settings::default(), tasks);
+    let (b, c) = (world.task("b").id, world.task("c").id);
+    let set = |task, priority| Command::SetPriority { task, priority, by: ann() };
+    let events = world.must(set(c, Priority::Critical));
+    assert_eq!(events, [Event::PrioritySet { task: c, priority: Priority::Critical, by: ann() }]);
+    assert_eq!(world.must(set(c, Priority::Critical)), [], "it is so already");
+    assert_eq!(world.state().waiting_for(Role::Developer), [c, b]);
+    assert_eq!(order(&mut world), ["a", "c", "b"]);
+}
+
+#[test]
+fn the_priority_of_what_has_ended_cannot_be_set() {
+    let mut world = world(1, Settings::default(), vec![task("a", &[]), task("b", &[])]);
+    let (a, b) = (world.task("a").id, world.task("b").id);
+    let set = |task, by: &str| Command::SetPriority {
+        task,
+        priority: Priority::High,
+        by: Actor(by.to_owned()),
+    };
+    let missing = Refusal::Missing { what: "the name of who decides" };
+    assert_eq!(world.send(set(a, " ")), Err(missing));
+    assert_eq!(world.send(set(TaskId(99), "ann")), Err(Refusal::UnknownTask(TaskId(99))));
+    world.succeed("a");
+    let ended = Refusal::TaskEnded { task: "a".into(), status: Status::Completed };
+    assert_eq!(world.send(set(a, "ann")), Err(ended));
+    world.must(Command::CancelMission { mission: M1, reason: "enough".into(), by: ann() });
+    assert!(matches!(world.send(set(b, "ann")), Err(Refusal::MissionEnded { .. })));
+}
+
+/// A pause holds a mission's tasks back without losing their places; another mission goes on.
+#[test]
+fn what_waits_in_a_paused_mission_keeps_its_place() {
+    let mut world = world(1, Settings::default(), vec![task("a", &[]), task("b", &[])]);
+    world.must(Command::PauseMission { mission: M1, reason: "lunch".into(), by: ann() });
+    assert_eq!(world.working(), [].into());
+    assert_eq!(world.state().waiting_for(Role::Developer).len(), 2);
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    assert_eq!(order(&mut world), ["a", "b"]);
+}
+
+/// Changed rules hold from now on, for what waits already too.
+#[test]
+fn new_rules_reorder_what_waits() {
+    let tasks = vec![
+        minutes("run", &[], Priority::Critical, 1),
+        minutes("low", &[], Priority::Low, 1),
+        minutes("high", &[], Priority::High, 1),
+    ];
+    let mut world = world(1, Settings::default(), tasks);
+    let (low, high) = (world.task("low").id, world.task("high").id);
+    assert_eq!(world.state().waiting_for(Role::Developer), [high, low]);
+    world
+        .must(change(queued(QueuePolicy { strategy: Strategy::Serial, ..QueuePolicy::default() })));
+    assert_eq!(world.state().waiting_for(Role::Developer), [low, high]);
+}
+
+#[test]
+fn rules_of_the_queue_that_cannot_work_are_refused() {
+    let mut world = World::empty();
+    let mut refused = |settings: Settings| match world.send(change(settings)) {
+        Err(Refusal::InvalidSettings(invalid)) => invalid,
+        other => panic!("{other:?}"),
+    };
+    let starving = QueuePolicy { ageing_ms_per_point: 0, ..QueuePolicy::default() };
+    assert!(matches!(refused(queued(starving)), InvalidSettings::Queue(_)));
+    let mut brief = Settings::default();
+    brief.locks.ttl_ms = 1;
+    assert!(matches!(refused(brief), InvalidSettings::Locks(_)));
+    let nowhere: Territories = serde_json::from_str(r#"{"developer-1": [" "]}"#).unwrap();
+    let lost = Settings { territories: nowhere, ..Settings::default() };
+    assert!(matches!(refused(lost), InvalidSettings::Territories(_)));
+    let all = (0..51).map(|n| format!("d{n}")).collect();
+    let wise = Settings { domains: Domains::new([(dev(1), all)].into()), ..Settings::default() };
+    assert!(matches!(refused(wise), InvalidSettings::Domains(_)));
+}
+
+/// A journal from before the queue had rules says nothing of picks; it still folds.
+#[test]
+fn a_grant_without_its_reason_is_read() {
+    let old = r#"{"type":"lease_granted","task":1,"fence":2,"agent":"developer-1","phase":"green",
+        "base":"0000000000000000000000000000000000000001","reserved":0,"granted_at":1,
+        "expires_at":2,"deadline":3}"#;
+    let event: Event = serde_json::from_str(old).unwrap();
+    let Event::LeaseGranted { pick, because, .. } = event else { panic!("{event:?}") };
+    assert_eq!((pick, because), (None, None));
+}

@@ -1,0 +1,218 @@
+//! Invariants of the queue: who goes next, and that nobody waits without a reason.
+//!
+//! Scores, chains and waits are computed anew from the plans and the times in the journal.
+
+use std::collections::BTreeMap;
+
+use kapelle_core::plan::{PlannedTask, Priority};
+use kapelle_core::queue::{Pick, Strategy};
+use kapelle_core::settings::Settings;
+use kapelle_core::task::Stage;
+use kapelle_core::{Event, MissionId, Record, Role, State, TaskId, Timestamp};
+
+use super::money::Books;
+use super::{Facts, Verdict, ensure};
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub settings: Settings,
+    tasks: BTreeMap<TaskId, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    mission: MissionId,
+    plan: PlannedTask,
+    priority: Priority,
+    dependents: i64,
+    chain_minutes: u32,
+    /// Since when it waits for an agent, if it does.
+    since: Option<Timestamp>,
+}
+
+impl Queue {
+    /// Judges an event before it is folded.
+    pub(super) fn observe(
+        &mut self,
+        record: &Record,
+        facts: &Facts,
+        books: &Books,
+        shadow: &State,
+    ) -> Verdict {
+        match &record.event {
+            Event::SettingsChanged { settings, .. } => self.settings = (**settings).clone(),
+            Event::PlanAccepted { mission, first_task, tasks, .. } => {
+                self.plan(*mission, *first_task, tasks);
+            }
+            Event::PrioritySet { task, priority, .. } => {
+                if let Some(waiting) = self.tasks.get_mut(task) {
+                    waiting.priority = *priority;
+                }
+            }
+            Event::LeaseGranted { task, pick, .. } => {
+                self.judge_serial(*task, facts, shadow)?;
+                let rivals = self.rivals(*task, facts, books, (shadow, record.at))?;
+                self.judge_order(*task, *pick, &rivals, record.at)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn plan(&mut self, mission: MissionId, first: TaskId, plans: &[PlannedTask]) {
+        let default = self.settings.queue.default_minutes;
+        let mut behind: BTreeMap<&str, (u32, i64)> = BTreeMap::new();
+        for (place, plan) in plans.iter().enumerate().rev() {
+            let behind_it = behind.get(plan.id.as_str());
+            let (longest, dependents) = behind_it.copied().unwrap_or_default();
+            let chain_minutes = plan.estimated_duration_minutes.unwrap_or(default) + longest;
+            for need in &plan.dependencies {
+                let (longest, dependents) = behind.entry(need).or_default();
+                *longest = chain_minutes.max(*longest);
+                *dependents += 1;
+            }
+            let (plan, priority) = (plan.clone(), plan.priority);
+            let since = None;
+            let waiting = Waiting { mission, plan, priority, dependents, chain_minutes, since };
+            self.tasks.insert(TaskId(first.0 + place as u32), waiting);
+        }
+        // A later plan may need tasks of an earlier one.
+        let earlier = self.tasks.range_mut(..first).map(|(_, waiting)| waiting);
+        for waiting in earlier.filter(|waiting| waiting.mission == mission) {
+            let (_, dependents) = behind.get(waiting.plan.id.as_str()).copied().unwrap_or_default();
+            waiting.dependents += dependents;
+        }
+    }
+
+    /// After an event was folded: who waits for an agent now.
+    pub(super) fn note_waiting(&mut self, shadow: &State, at: Timestamp) {
+        for task in shadow.tasks() {
+            let Some(waiting) = self.tasks.get_mut(&task.id) else { continue };
+            waiting.since = match (task.stage == Stage::Ready, waiting.since) {
+                (true, since) => since.or(Some(at)),
+                (false, _) => None,
+            };
+        }
+    }
+
+    /// All who wait for the same role in missions that may start something.
+    fn rivals(
+        &self,
+        granted: TaskId,
+        facts: &Facts,
+        books: &Books,
+        (shadow, now): (&State, Timestamp),
+    ) -> Result<Vec<TaskId>, String> {
+        let role = |id: TaskId| -> Option<Role> {
+            let task = shadow.task(id)?;
+            Some(task.phase(&facts.mission(task.mission).ok()?.policy)?.role())
+        };
+        let wanted = role(granted);
+        let mut rivals = Vec::new();
+        for (id, _) in self.tasks.iter().filter(|(_, waiting)| waiting.since.is_some()) {
+            let (Some(task), Some(role)) = (shadow.task(*id), role(*id)) else { continue };
+            let mission = facts.mission(task.mission)?;
+            let attempt = mission.policy.budget.attempt_usd_max;
+            let stopped = mission.paused || mission.ended;
+            if Some(role) == wanted && !stopped && books.affords(task, role, attempt, now) {
+                rivals.push(*id);
+            }
+        }
+        Ok(rivals)
+    }
+
+    fn judge_order(
+        &self,
+        granted: TaskId,
+        pick: Option<Pick>,
+        rivals: &[TaskId],
+        now: Timestamp,
+    ) -> Verdict {
+        let own = self.waiting(granted)?;
+        if own.since.is_none() {
+            // Others judge what starts without having waited.
+            return Ok(());
+        }
+        for &id in rivals {
+            let rival = self.waiting(id)?;
+            match pick {
+                None => return Err(format!("nobody says why {granted:?} goes first")),
+                Some(Pick::BestRank) => ensure(self.rank(id)? <= self.rank(granted)?, || {
+                    format!("{granted:?} goes before {id:?}, which stands higher")
+                })?,
+                Some(Pick::LongestChain { .. }) => {
+                    ensure(rival.chain_minutes <= own.chain_minutes, || {
+                        format!("{granted:?} goes first for its chain, but {id:?} has a longer one")
+                    })?;
+                    let best = self.is_best(id, rivals)?;
+                    let waited = now.ms_since(rival.since.unwrap_or(now));
+                    let sacred = rival.priority == Priority::Critical
+                        || waited >= self.settings.queue.overtaken_ms_max;
+                    ensure(!best || !sacred || id == granted, || {
+                        format!("{granted:?} overtakes {id:?}, which nothing may overtake")
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_best(&self, id: TaskId, rivals: &[TaskId]) -> Result<bool, String> {
+        for &other in rivals {
+            if other != id && self.rank(other)? >= self.rank(id)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The score of QUE-11 in tenths of a point, each worth as long a wait as the rules say.
+    fn rank(&self, id: TaskId) -> Result<i64, String> {
+        let Waiting { plan, priority, dependents, since, .. } = self.waiting(id)?;
+        let rules = &self.settings.queue;
+        if rules.strategy == Strategy::Serial {
+            return Ok(-i64::from(id.0));
+        }
+        let explicit = match priority {
+            Priority::Critical => 1_000,
+            Priority::High => 700,
+            Priority::Medium => 400,
+            Priority::Low => 100,
+        };
+        let free = if plan.dependencies.is_empty() { 500 } else { 0 };
+        let minutes = i64::from(plan.estimated_duration_minutes.unwrap_or(rules.default_minutes));
+        let long = (minutes * 10 / i64::from(rules.duration_divisor)).min(300);
+        let score = explicit + free + 100 * dependents - long;
+        let since = since.map_or(0, |at| at.0 as i64);
+        Ok(score * (rules.ageing_ms_per_point / 10) as i64 - since)
+    }
+
+    /// In the serial mode nothing starts before the last task is through.
+    fn judge_serial(&self, granted: TaskId, facts: &Facts, shadow: &State) -> Verdict {
+        if self.settings.queue.strategy != Strategy::Serial {
+            return Ok(());
+        }
+        for task in shadow.tasks() {
+            let busy = matches!(
+                task.stage,
+                Stage::Working { .. }
+                    | Stage::Gating { .. }
+                    | Stage::Queued
+                    | Stage::Merging { .. }
+            );
+            ensure(!busy || facts.mission(task.mission)?.ended, || {
+                format!("{granted:?} starts beside {:?} in the serial mode", task.id)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn waiting(&self, id: TaskId) -> Result<&Waiting, String> {
+        self.tasks.get(&id).ok_or_else(|| format!("{id:?} was never planned"))
+    }
+
+    /// Whether the serial mode, and not the lack of a seat, keeps the others waiting.
+    pub(super) fn holds_back(&self, facts: &Facts, shadow: &State) -> bool {
+        self.judge_serial(TaskId(0), facts, shadow).is_err()
+    }
+}
