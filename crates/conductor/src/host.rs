@@ -93,8 +93,6 @@ struct Order {
     fence: Fence,
     effect: Effect,
     briefing: Option<Briefing>,
-    /// The task's name and title, for commit messages.
-    subject: String,
     sandbox: Choice,
 }
 
@@ -124,7 +122,6 @@ impl Running {
         let order = Order {
             fence,
             briefing: Briefing::of(state, fence),
-            subject: subject_of(state, &effect),
             sandbox: sandbox_of(state, &effect),
             effect,
         };
@@ -187,18 +184,21 @@ fn task_of<'a>(state: &'a State, effect: &Effect) -> Option<&'a Task> {
     match effect {
         Effect::RunAttempt { task, .. }
         | Effect::RunChecks { task, .. }
-        | Effect::BuildCandidate { task, .. }
-        | Effect::AdvanceBranch { task, .. } => state.task(*task),
-        Effect::PrepareBranch { .. } | Effect::Deliver { .. } => None,
+        | Effect::RebaseChange { task, .. }
+        | Effect::BuildRevert { task, .. } => state.task(*task),
+        Effect::PrepareBranch { .. }
+        | Effect::BuildLane { .. }
+        | Effect::TestLane { .. }
+        | Effect::LandLane { .. }
+        | Effect::MeasureBaseline { .. }
+        | Effect::Deliver { .. } => None,
     }
 }
 
-fn subject_of(state: &State, effect: &Effect) -> String {
-    let task = task_of(state, effect);
-    task.map(|task| format!("{} {}", task.name(), task.plan.title)).unwrap_or_default()
-}
-
 fn sandbox_of(state: &State, effect: &Effect) -> Choice {
+    if let Effect::TestLane { policy, .. } | Effect::MeasureBaseline { policy, .. } = effect {
+        return policy.sandbox;
+    }
     let mission = task_of(state, effect).and_then(|task| state.mission(task.mission));
     mission.map_or(Choice::Required, |mission| mission.policy.sandbox)
 }
@@ -212,7 +212,9 @@ impl Host {
         };
         match &order.effect {
             Effect::RunAttempt { .. } => self.attempt(&order, stopped).await,
-            Effect::RunChecks { task: _, commit, policy } => {
+            Effect::RunChecks { commit, policy, .. }
+            | Effect::TestLane { candidate: commit, policy, .. }
+            | Effect::MeasureBaseline { commit, policy, .. } => {
                 let checks = self.checks(&order, commit, &policy.checks);
                 let Some(done) = until_stopped(stopped, checks).await else {
                     self.put_checks_away(fence, commit).await;
@@ -223,11 +225,16 @@ impl Host {
             Effect::PrepareBranch { branch, base, .. } => {
                 Some(chore(self.prepare_branch(fence, branch, base).await))
             }
-            Effect::BuildCandidate { onto, change, .. } => {
-                let message = format!("merge {}", order.subject);
-                Some(chore(self.build_candidate(fence, &message, onto, change).await))
+            Effect::BuildLane { onto, changes, .. } => {
+                Some(chore(self.build_lane(fence, onto, changes).await))
             }
-            Effect::AdvanceBranch { branch, from, to, .. } => {
+            Effect::RebaseChange { change, onto, .. } => {
+                Some(chore(self.rebase(fence, change, onto).await))
+            }
+            Effect::BuildRevert { onto, reverts, .. } => {
+                Some(chore(self.revert(fence, onto, reverts).await))
+            }
+            Effect::LandLane { branch, from, to, .. } => {
                 Some(chore(self.advance_branch(fence, branch, from, to).await))
             }
             Effect::Deliver { target, commit, .. } => {

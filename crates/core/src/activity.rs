@@ -1,5 +1,7 @@
 //! The activity log: one sentence for every event that a person would want to hear of.
 
+mod merging;
+
 use serde::{Deserialize, Serialize};
 
 use crate::escalation::Next;
@@ -159,6 +161,19 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::CandidatePassed { .. }
         | Event::TaskMerged { .. }
         | Event::BranchMoved { .. } => return merge_line(state, event),
+        Event::LaneFormed { .. }
+        | Event::LaneBuilt { .. }
+        | Event::LaneTested { .. }
+        | Event::LanePassed { .. }
+        | Event::LaneLanded { .. }
+        | Event::ChangeConflicted { .. }
+        | Event::ChangeRebased { .. }
+        | Event::TargetMoved { .. }
+        | Event::BaselineMeasured { .. }
+        | Event::RollbackStarted { .. }
+        | Event::RevertBuilt { .. }
+        | Event::RollbackFailed { .. }
+        | Event::TaskRolledBack { .. } => merging::told(state, event)?,
     };
     Some(told.line())
 }
@@ -325,7 +340,21 @@ fn chore_line(state: &State, mission: MissionId, chore: Chore) -> Option<Line> {
     let (task, text) = match chore {
         Chore::Gate(task) => (task, "checking the change"),
         Chore::CandidateChecks(task) => (task, "checking the candidate"),
-        Chore::Branch(_) | Chore::Candidate(_) | Chore::Advance(_) => return None,
+        Chore::Branch(_)
+        | Chore::Candidate(_)
+        | Chore::Advance(_)
+        | Chore::LaneBuild(_)
+        | Chore::LaneLand(_) => return None,
+        Chore::Rebase(task) => (task, "rebasing the change"),
+        Chore::Revert(task) => (task, "reversing what it landed"),
+        Chore::LaneTest(lane) => {
+            let text = format!("checking the candidate of lane {lane}");
+            return Some(Told::info(text).of_mission(mission).line());
+        }
+        Chore::Baseline(_) => {
+            let text = "checking the branch itself, before anybody is blamed";
+            return Some(Told::info(text.to_owned()).of_mission(mission).line());
+        }
         Chore::Delivery(_) => {
             return Some(Told::info("delivering".to_owned()).of_mission(mission).line());
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::failure::Failure;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::Limit;
+use crate::merge::Step;
 use crate::money::Usd;
 use crate::plan::{Plan, Priority};
 use crate::policy::Policy;
@@ -70,6 +71,19 @@ pub enum Command {
     /// From the gateway: how much of the tightest rate limit is in use.
     ReportRateUse {
         permille: u32,
+    },
+    /// From a person: take back what a task landed.
+    RollbackTask {
+        task: TaskId,
+        reason: String,
+        by: Actor,
+    },
+    /// From a person: take back a task and all of these, which is what they were shown.
+    ConfirmRollback {
+        task: TaskId,
+        tasks: Vec<TaskId>,
+        reason: String,
+        by: Actor,
     },
 
     /// From a person or from the configuration: the rules of the project.
@@ -151,9 +165,14 @@ pub enum Command {
         fence: Fence,
         results: Vec<CheckResult>,
     },
-    FinishCandidate {
+    FinishLane {
         fence: Fence,
-        outcome: CandidateOutcome,
+        outcome: LaneOutcome,
+    },
+    /// A change was rebased, or the reversal of landed changes was written.
+    FinishRewrite {
+        fence: Fence,
+        outcome: RewriteOutcome,
     },
     FinishAdvance {
         fence: Fence,
@@ -182,7 +201,8 @@ impl Command {
             Command::FinishAttempt { fence, .. }
             | Command::FinishBranch { fence, .. }
             | Command::FinishChecks { fence, .. }
-            | Command::FinishCandidate { fence, .. }
+            | Command::FinishLane { fence, .. }
+            | Command::FinishRewrite { fence, .. }
             | Command::FinishAdvance { fence, .. }
             | Command::FinishDelivery { fence, .. }
             | Command::FailChore { fence, .. } => Some(*fence),
@@ -200,6 +220,8 @@ impl Command {
             | Command::ConfigureTeam { .. }
             | Command::Scale { .. }
             | Command::ReportRateUse { .. }
+            | Command::RollbackTask { .. }
+            | Command::ConfirmRollback { .. }
             | Command::ChangeSettings { .. }
             | Command::RaiseCap { .. }
             | Command::ResumeSpending { .. }
@@ -248,8 +270,16 @@ pub struct CheckResult {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CandidateOutcome {
-    Built(Commit),
+pub enum LaneOutcome {
+    /// One step for each change of the lane, in its order.
+    Built(Vec<Step>),
+    /// This change could not be put on top of those before it.
+    Conflict { task: TaskId, paths: Vec<String> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RewriteOutcome {
+    Written { change: Commit, touched: Vec<String> },
     Conflict { paths: Vec<String> },
 }
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use crate::flow::Phase;
 use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
+use crate::merge::{LaneId, Work};
 use crate::policy::Policy;
+use crate::rollback::Revert;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
@@ -32,22 +34,90 @@ pub enum Effect {
         commit: Commit,
         policy: Arc<Policy>,
     },
-    BuildCandidate {
-        task: TaskId,
+    /// Put the changes on top of `onto`, one after the other, each as a merge of its own.
+    BuildLane {
+        mission: MissionId,
+        lane: LaneId,
         onto: Commit,
-        change: Commit,
+        changes: Vec<Merge>,
     },
-    AdvanceBranch {
-        task: TaskId,
+    TestLane {
+        mission: MissionId,
+        lane: LaneId,
+        candidate: Commit,
+        policy: Arc<Policy>,
+    },
+    /// Compare and swap: only if the branch still stands at `from`.
+    LandLane {
+        mission: MissionId,
+        lane: LaneId,
         branch: String,
         from: Commit,
         to: Commit,
+    },
+    /// Put the commits of a change on top of `onto`, one by one.
+    RebaseChange {
+        task: TaskId,
+        change: Commit,
+        onto: Commit,
+    },
+    /// Run every check on the mission's branch itself.
+    MeasureBaseline {
+        mission: MissionId,
+        commit: Commit,
+        policy: Arc<Policy>,
+    },
+    /// Reverse these on top of `onto`, in this order, each by a commit of its own.
+    BuildRevert {
+        task: TaskId,
+        onto: Commit,
+        reverts: Vec<Revert>,
     },
     Deliver {
         mission: MissionId,
         target: String,
         commit: Commit,
     },
+}
+
+/// A change on its way into a candidate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merge {
+    pub task: TaskId,
+    pub change: Commit,
+    pub message: String,
+}
+
+impl Effect {
+    /// Whether this is what the merge queue wants done, to the letter.
+    #[must_use]
+    pub(crate) fn performs(&self, work: &Work) -> bool {
+        match (self, work) {
+            (
+                Effect::BuildLane { lane, onto, changes, .. },
+                Work::Build { lane: wanted, onto: base, changes: all },
+            ) => {
+                let ours = changes.iter().map(|merge| (merge.task, &merge.change));
+                lane == wanted && onto == base && ours.eq(all.iter().map(|(t, c)| (*t, c)))
+            }
+            (
+                Effect::TestLane { lane, candidate, .. },
+                Work::Test { lane: wanted, candidate: built, .. },
+            ) => lane == wanted && candidate == built,
+            (
+                Effect::LandLane { lane, from, to, .. },
+                Work::Land { lane: wanted, from: tip, to: next },
+            ) => lane == wanted && from == tip && to == next,
+            // Rebased onto a branch that has moved since, it is still a better change.
+            (
+                Effect::RebaseChange { task, change, .. },
+                Work::Rebase { task: wanted, change: old, .. },
+            ) => task == wanted && change == old,
+            (Effect::BuildRevert { task, .. }, Work::Rebase { task: wanted, .. }) => task == wanted,
+            (Effect::MeasureBaseline { commit, .. }, Work::Measure { tip }) => commit == tip,
+            _ => false,
+        }
+    }
 }
 
 /// What should be in flight, by fence, and which entries changed since somebody last looked.

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, Seq, TaskId};
 use crate::ledger::{self, Alarm, BurnAlert, Drawn, Limit};
+use crate::merge::{AfterConflict, AfterTests, LaneId, Step};
 use crate::money::Usd;
 use crate::plan::batch::Batch;
 use crate::plan::estimate::Estimate;
@@ -340,6 +341,8 @@ pub enum Event {
         phase: Phase,
         change: Commit,
     },
+    /// With `candidate_rejected`, `candidate_passed` and `branch_moved` the story of a change that
+    /// was merged before there were lanes. Nothing decides them any more; old journals have them.
     CandidateBuilt {
         task: TaskId,
         fence: Fence,
@@ -359,6 +362,9 @@ pub enum Event {
         task: TaskId,
         fence: Fence,
         commit: Commit,
+        /// The branch just before this change.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        onto: Option<Commit>,
         at: Timestamp,
     },
     /// The mission's branch was not where we left it; the candidate is built anew on its tip.
@@ -366,6 +372,98 @@ pub enum Event {
         task: TaskId,
         fence: Fence,
         actual: Commit,
+    },
+
+    /// These changes are built, tested and landed as one.
+    LaneFormed {
+        mission: MissionId,
+        lane: LaneId,
+        members: Vec<TaskId>,
+        /// The other half of a batch that failed; it waits for what becomes of this half.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        behind: Vec<TaskId>,
+    },
+    LaneBuilt {
+        mission: MissionId,
+        fence: Fence,
+        lane: LaneId,
+        onto: Commit,
+        steps: Vec<Step>,
+    },
+    /// The checks ran on exactly this commit, and this is what follows.
+    LaneTested {
+        mission: MissionId,
+        fence: Fence,
+        lane: LaneId,
+        candidate: Commit,
+        results: Vec<CheckResult>,
+        verdict: AfterTests,
+    },
+    /// There is nothing to test: the gate has seen this very commit, or there are no checks.
+    LanePassed {
+        mission: MissionId,
+        lane: LaneId,
+        candidate: Commit,
+    },
+    LaneLanded {
+        mission: MissionId,
+        fence: Fence,
+        lane: LaneId,
+        commit: Commit,
+    },
+    /// The change does not fit what is there already.
+    ChangeConflicted {
+        task: TaskId,
+        fence: Fence,
+        onto: Commit,
+        paths: Vec<String>,
+        next: AfterConflict,
+        /// What a person is asked, when nothing else is left to try.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        question: Option<Question>,
+    },
+    ChangeRebased {
+        task: TaskId,
+        fence: Fence,
+        change: Commit,
+        touched: Vec<String>,
+    },
+    /// Somebody else moved the branch on; whatever was built is built anew on its tip.
+    TargetMoved {
+        mission: MissionId,
+        fence: Fence,
+        actual: Commit,
+    },
+    /// The checks ran on the branch itself; what fails there is not the fault of who comes next.
+    BaselineMeasured {
+        mission: MissionId,
+        fence: Fence,
+        commit: Commit,
+        results: Vec<CheckResult>,
+    },
+
+    /// What `tasks` landed is taken back together, newest first, through the merge queue.
+    RollbackStarted {
+        mission: MissionId,
+        task: TaskId,
+        tasks: Vec<TaskId>,
+        reason: String,
+        by: Actor,
+    },
+    RevertBuilt {
+        task: TaskId,
+        fence: Fence,
+        change: Commit,
+    },
+    /// The rollback is off; everything stays landed.
+    RollbackFailed {
+        task: TaskId,
+        reason: String,
+    },
+    TaskRolledBack {
+        task: TaskId,
+        commit: Commit,
+        at: Timestamp,
     },
 
     /// Everything is merged; a person has to approve the delivery of this commit.
@@ -397,10 +495,41 @@ pub enum Event {
 pub enum Chore {
     Branch(MissionId),
     Gate(TaskId),
+    /// These three are of journals from before there were lanes.
     Candidate(TaskId),
     CandidateChecks(TaskId),
     Advance(TaskId),
     Delivery(MissionId),
+
+    LaneBuild(LaneId),
+    LaneTest(LaneId),
+    LaneLand(LaneId),
+    Rebase(TaskId),
+    /// The checks on the mission's branch itself.
+    Baseline(MissionId),
+    /// For the task that was asked to be rolled back.
+    Revert(TaskId),
+}
+
+impl Chore {
+    /// Whether the merge queue wants it: then it comes and goes with what the queue says.
+    #[must_use]
+    pub fn is_of_queue(self) -> bool {
+        match self {
+            Chore::LaneBuild(_)
+            | Chore::LaneTest(_)
+            | Chore::LaneLand(_)
+            | Chore::Rebase(_)
+            | Chore::Baseline(_)
+            | Chore::Revert(_) => true,
+            Chore::Branch(_)
+            | Chore::Gate(_)
+            | Chore::Candidate(_)
+            | Chore::CandidateChecks(_)
+            | Chore::Advance(_)
+            | Chore::Delivery(_) => false,
+        }
+    }
 }
 
 /// Where a retry begins.

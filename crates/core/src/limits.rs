@@ -93,12 +93,10 @@ pub const MERGE_BATCH_MAX: u32 = 64;
 /// Each lane is a checkout with its checks running.
 pub const MERGE_LANES_MAX: u32 = 32;
 pub const MERGE_RETRIES_MAX: u32 = 10;
-pub const MERGE_WAITING_MAX: usize = 100_000;
 /// Waiting changes that are looked at when lanes are formed; the others come later.
 pub const MERGE_LOOKAHEAD_MAX: usize = 64;
 /// Tests named one by one: as flaky, as failing before.
 pub const MERGE_TESTS_NAMED_MAX: usize = 1_000;
-pub const COMMITS_WAITING_MAX: u32 = 1_000;
 /// A rollback of more tasks than this is a restore from a backup.
 pub const ROLLBACK_TASKS_MAX: usize = 1_000;
 /// More approvers than this would be nobody's responsibility.

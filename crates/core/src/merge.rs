@@ -11,7 +11,6 @@
 //! time.
 
 mod change;
-mod commits;
 mod facts;
 mod lane;
 mod plan;
@@ -20,9 +19,8 @@ mod queue;
 mod verdict;
 
 pub use change::{Change, Paths};
-pub use commits::{CommitQueue, CommitRequest, Drain};
-pub use lane::{LaneId, Work};
+pub use lane::{LaneId, Step, Work};
 pub use plan::LanePlan;
 pub use policy::{InvalidMergePolicy, MergePolicy};
-pub use queue::{MergeQueue, NotQueued, Standing};
+pub use queue::{MergeQueue, Standing};
 pub use verdict::{AfterConflict, AfterTests, StaleWork, TestReport};

@@ -1,6 +1,6 @@
 //! A mission: one goal on one repository, and what is in flight for it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::escalation::FailureRate;
 use crate::event::{Chore, PauseReason};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
+use crate::merge::{LanePlan, MergeQueue};
 use crate::money::Usd;
 use crate::plan::estimate::Estimate;
 use crate::plan::gaps::Gaps;
 use crate::policy::Policy;
+use crate::rollback::Landings;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -44,16 +46,30 @@ pub struct Mission {
     /// Chores that are wanted but not in flight.
     pub(crate) chores: BTreeSet<Chore>,
     pub(crate) live: BTreeSet<Fence>,
-    pub(crate) merge_queue: VecDeque<TaskId>,
-    /// One candidate at a time: two candidates on one tip would each be tested against a branch
-    /// that neither will meet.
-    pub(crate) merging: Option<TaskId>,
+    pub(crate) merging: Merging,
     /// Failed chores in a row.
     pub(crate) chore_failures: u32,
     /// Attempts in a row that their host could not perform.
     pub(crate) abandoned: u32,
     /// Of the tasks that ended since it began or was last resumed.
     pub failure_rate: FailureRate,
+}
+
+/// What is on its way to the branch, and back.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Merging {
+    /// None until the branch is there.
+    pub queue: Option<MergeQueue>,
+    pub landings: Landings,
+    /// What is being taken back, by the task that was asked for: all that falls with it.
+    pub rollbacks: BTreeMap<TaskId, Vec<TaskId>>,
+    /// The lanes that should be formed next.
+    pub planned: Vec<LanePlan>,
+    pub aboard: BTreeSet<TaskId>,
+    /// In flight, but no longer what the queue wants.
+    pub stale: BTreeSet<Fence>,
+    /// Chores of the queue that failed and wait a moment.
+    pub parked: BTreeSet<Chore>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +90,7 @@ pub struct Counts {
     pub dead: u32,
     pub blocked: u32,
     pub asking: u32,
+    pub rolled_back: u32,
     /// Waiting for a moment to come: backoffs of tasks and of chores.
     pub parked: u32,
 }
@@ -129,6 +146,11 @@ impl Mission {
         self.tasks.iter().copied()
     }
 
+    /// Whether with these counts nothing is left to do but to deliver.
+    pub(crate) fn is_complete(&self, counts: &Counts) -> bool {
+        counts.completed > 0 && counts.completed + counts.rolled_back == self.total()
+    }
+
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.stage, MissionStage::Cancelled { .. })
@@ -137,6 +159,23 @@ impl Mission {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.stage, MissionStage::Cancelled { .. } | MissionStage::Delivered { .. })
+    }
+
+    /// What landed on its branch; also why something of it cannot be taken back.
+    #[must_use]
+    pub fn landings(&self) -> &Landings {
+        &self.merging.landings
+    }
+
+    /// Whether what this task landed is being taken back.
+    pub(crate) fn is_rolling_back(&self, task: TaskId) -> bool {
+        self.merging.rollbacks.values().any(|tasks| tasks.contains(&task))
+    }
+
+    /// The merge queue, once the branch is there.
+    #[must_use]
+    pub fn merge_queue(&self) -> Option<&MergeQueue> {
+        self.merging.queue.as_ref()
     }
 
     #[must_use]
@@ -155,7 +194,11 @@ impl Mission {
             MissionStage::Open if self.is_idle() && self.counts.asking > 0 => {
                 MissionStatus::AwaitingAnswer
             }
-            MissionStage::Open if self.is_idle() && self.counts.dead > 0 => MissionStatus::Failed,
+            MissionStage::Open
+                if self.is_idle() && self.counts.dead + self.counts.rolled_back > 0 =>
+            {
+                MissionStatus::Failed
+            }
             MissionStage::Open => MissionStatus::Running,
         }
     }

@@ -14,6 +14,7 @@ use crate::failure::RetryPolicy;
 use crate::flow::{Expectation, Phase};
 use crate::ids::Role;
 use crate::limits;
+use crate::merge::{InvalidMergePolicy, MergePolicy};
 use crate::money::Usd;
 use crate::plan::estimate::{CostRules, InvalidCostProfile};
 use crate::plan::{InvalidPlanPolicy, PlanPolicy, TaskKind};
@@ -50,6 +51,8 @@ pub struct Policy {
     pub escalation: EscalationPolicy,
     #[serde(default, skip_serializing_if = "is_default")]
     pub failure_rate: RatePolicy,
+    #[serde(default, skip_serializing_if = "MergePolicy::is_default")]
+    pub merge: MergePolicy,
 }
 
 /// Rules that nobody touched are not written: journals from before they were there stay as they
@@ -108,6 +111,7 @@ impl Default for Policy {
             checklist: Source::default(),
             escalation: EscalationPolicy::default(),
             failure_rate: RatePolicy::default(),
+            merge: MergePolicy::default(),
         }
     }
 }
@@ -143,11 +147,14 @@ pub enum InvalidPolicy {
     Escalation { wrong: InvalidEscalation },
     #[error(transparent)]
     FailureRate { wrong: InvalidRate },
+    #[error("the merge queue cannot work: {why}")]
+    Merge { why: InvalidMergePolicy },
 }
 
 impl Policy {
     pub fn validate(&self) -> Result<(), InvalidPolicy> {
         self.validate_flow()?;
+        self.merge.validate().map_err(|why| InvalidPolicy::Merge { why })?;
         if self.checks.len() > limits::CHECKS_MAX {
             let (count, max) = (self.checks.len(), limits::CHECKS_MAX);
             return Err(InvalidPolicy::TooManyChecks { count, max });

@@ -11,6 +11,7 @@ use crate::plan::estimate::UnknownPrice;
 use crate::plan::gaps::GapsExhausted;
 use crate::plan::operation::OperationRefusal;
 use crate::policy::InvalidPolicy;
+use crate::rollback::RollbackRefused;
 use crate::scaling::ScaleRefusal;
 use crate::settings::InvalidSettings;
 use crate::status::Status;
@@ -70,6 +71,8 @@ pub enum Refusal {
     OtherCommit { mission: MissionId, proposed: Commit, approved: Commit },
     #[error("task {task} has ended: it is {status}")]
     TaskEnded { task: String, status: Status },
+    #[error("{because}. {}", because.advice())]
+    Rollback { because: RollbackRefused },
     #[error("{count} seats for one role are more than {}", limits::SEATS_PER_ROLE_MAX)]
     TooManySeats { count: u32 },
     #[error("a team needs at least one worker")]
@@ -95,4 +98,10 @@ pub enum Refusal {
     NotHalted,
     #[error("attempt {fence} still runs; it reports its spending when it ends")]
     StillRunning { fence: Fence },
+}
+
+impl From<RollbackRefused> for Refusal {
+    fn from(because: RollbackRefused) -> Refusal {
+        Refusal::Rollback { because }
+    }
 }

@@ -11,6 +11,6 @@ mod decision;
 mod landings;
 mod refusal;
 
-pub use decision::{AutoRevert, Cascade, Confirmation, Overlap, Retest, Revert};
+pub use decision::{Cascade, Confirmation, Revert};
 pub use landings::{Landing, Landings, Migration, Tree, WaveId};
 pub use refusal::{Irreversible, RollbackRefused};

@@ -25,9 +25,11 @@ mod chores;
 mod clock;
 mod decide;
 mod failure;
+mod merge;
 mod money;
 mod people;
 mod planning;
+mod rollback;
 mod scaling;
 mod schedule;
 mod seats;
@@ -51,6 +53,8 @@ pub struct State {
     with_chores: BTreeSet<MissionId>,
     /// Missions with tasks that wait for an agent.
     with_ready: BTreeSet<MissionId>,
+    /// Missions whose merge queue wants something withdrawn or a lane formed.
+    with_merges: BTreeSet<MissionId>,
     timers: BTreeSet<(Timestamp, Timer)>,
     due: Due,
     fences_given: u64,

@@ -71,7 +71,8 @@ impl Status {
         match self {
             Pending => &[InProgress, Blocked, Paused, Cancelled],
             InProgress => &[Testing, Blocked, Failed, TimedOut, Paused, Cancelled],
-            Testing => &[ReadyForReview, Failed, TimedOut, Paused, Cancelled],
+            // Blocked: it conflicts with what others merged, and a person is asked.
+            Testing => &[ReadyForReview, Blocked, Failed, TimedOut, Paused, Cancelled],
             ReadyForReview => &[Completed, Pending, Testing, Paused, Cancelled],
             Completed => &[RolledBack],
             // Paused: the answer came while the mission is paused.
@@ -80,7 +81,8 @@ impl Status {
             Retrying => &[Testing, Blocked, Failed, TimedOut, Paused, Cancelled],
             TimedOut => &[Retrying, Pending, Failed, DeadLetter],
             // And back to the state that it left, whichever that was.
-            Paused => &[Pending, InProgress, Testing, ReadyForReview, Retrying, Cancelled],
+            // Blocked: what it needs was taken back in the pause.
+            Paused => &[Pending, InProgress, Testing, ReadyForReview, Blocked, Retrying, Cancelled],
             Cancelled => &[],
             RolledBack => &[Pending, DeadLetter],
             // Paused: it was put back to work while the mission is paused.
@@ -126,14 +128,14 @@ mod tests {
         let table = "\
             pending: in_progress blocked paused cancelled\n\
             in_progress: testing blocked failed timed_out paused cancelled\n\
-            testing: ready_for_review failed timed_out paused cancelled\n\
+            testing: ready_for_review blocked failed timed_out paused cancelled\n\
             ready_for_review: completed pending testing paused cancelled\n\
             completed: rolled_back\n\
             blocked: pending paused cancelled\n\
             failed: retrying rolled_back dead_letter cancelled\n\
             retrying: testing blocked failed timed_out paused cancelled\n\
             timed_out: retrying pending failed dead_letter\n\
-            paused: pending in_progress testing ready_for_review retrying cancelled\n\
+            paused: pending in_progress testing ready_for_review blocked retrying cancelled\n\
             cancelled:\n\
             rolled_back: pending dead_letter\n\
             dead_letter: pending paused\n";

@@ -1,6 +1,6 @@
 //! A task: one piece of a mission, from its plan to its merge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::checklist::Checklist;
@@ -62,6 +62,8 @@ pub struct Task {
     /// Who has its turn in the batch after this one, and whose turn comes before.
     pub(crate) next_in_batch: Option<TaskId>,
     pub(crate) batch_turn: Option<TaskId>,
+    /// The files that its attempts changed since it last began.
+    pub touched: BTreeSet<String>,
     pub merged: Option<Commit>,
     pub spent: Usd,
     pub started_at: Option<Timestamp>,
@@ -109,6 +111,8 @@ pub enum Stage {
         on: TaskId,
     },
     Done,
+    /// It was merged, and taken back.
+    RolledBack,
     DeadLetter,
 }
 
@@ -116,7 +120,7 @@ impl Stage {
     /// Nothing more happens to the task by itself.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, Stage::Done | Stage::DeadLetter | Stage::Blocked { .. })
+        matches!(self, Stage::Done | Stage::RolledBack | Stage::DeadLetter | Stage::Blocked { .. })
     }
 }
 
@@ -136,6 +140,7 @@ impl Task {
         self.phase = 0;
         self.accepted = None;
         self.unfinished = None;
+        self.touched.clear();
     }
 
     /// What its score is made of; `minutes` for a plan that does not say.
@@ -159,6 +164,7 @@ impl Task {
     pub fn status(&self, mission: &Mission) -> Status {
         match &self.stage {
             Stage::Done => Status::Completed,
+            Stage::RolledBack => Status::RolledBack,
             Stage::DeadLetter => Status::DeadLetter,
             _ if mission.is_cancelled() => Status::Cancelled,
             Stage::Asking { .. } | Stage::Blocked { .. } => Status::Blocked,

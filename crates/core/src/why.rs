@@ -45,11 +45,11 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
         }
         Stage::Backoff { .. } => "waits a moment before it is tried again".to_owned(),
         Stage::Gating { .. } => "its checks are running".to_owned(),
-        Stage::Queued => {
-            let place = mission.merge_queue.iter().position(|id| *id == task.id).unwrap_or(0);
-            format!("is number {} in the merge queue", place + 1)
+        Stage::Queued | Stage::Merging { .. } => {
+            let standing = mission.merge_queue().and_then(|queue| queue.standing(task.id));
+            standing.map_or("is being merged".to_owned(), |standing| standing.to_string())
         }
-        Stage::Merging { .. } => "is being merged".to_owned(),
+        Stage::RolledBack => return Some("was merged, and taken back again".to_owned()),
     };
     Some(match &mission.paused {
         Some(reason) => format!("{} is paused: {reason}", mission.id),

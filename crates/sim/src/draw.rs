@@ -9,6 +9,7 @@ use kapelle_core::escalation::{EscalationPolicy, NoticePolicy, RatePolicy};
 use kapelle_core::failure::{FailureKind, RetryPolicy};
 use kapelle_core::flow::Phase;
 use kapelle_core::ledger::{self, Caps, Shares, WatchdogPolicy};
+use kapelle_core::merge::MergePolicy;
 use kapelle_core::plan::batch::BatchPolicy;
 use kapelle_core::plan::estimate::{CapBy, CostRules, Price};
 use kapelle_core::plan::gaps::GapPolicy;
@@ -172,6 +173,7 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
         },
         escalation: escalation(rng),
         failure_rate: failure_rate(rng),
+        merge: merge(rng),
         ..Policy::default()
     }
 }
@@ -305,6 +307,18 @@ fn failure_rate(rng: &mut Rng) -> RatePolicy {
     match rng.u8(0..3) {
         0 => RatePolicy { finished_min: rng.u32(1..5), ..agreed },
         _ => agreed,
+    }
+}
+
+fn merge(rng: &mut Rng) -> MergePolicy {
+    if rng.bool() {
+        return MergePolicy::default();
+    }
+    MergePolicy {
+        batch_changes_max: rng.u32(1..=5),
+        lanes_max: rng.u32(1..=4),
+        flake_retries_max: rng.u32(0..=2),
+        rebases_max: rng.u32(0..=2),
     }
 }
 

@@ -72,6 +72,8 @@ pub(crate) struct Faults {
     pub person_rules: u32,
     /// A person gives a task another priority.
     pub person_prioritise: u32,
+    /// Somebody takes back what has landed.
+    pub person_rollback: u32,
 }
 
 impl Faults {
@@ -138,6 +140,7 @@ impl Faults {
             (&mut self.person_requeue, 300),
             (&mut self.person_rules, 100),
             (&mut self.person_prioritise, 300),
+            (&mut self.person_rollback, 250),
         ]
     }
 }

@@ -1,12 +1,13 @@
 //! Hosts: how effects are carried out, badly.
 
 use kapelle_core::command::{
-    AdvanceOutcome, AttemptOutcome, CandidateOutcome, CheckResult, DeliveryOutcome, Spending,
+    AdvanceOutcome, AttemptOutcome, CheckResult, DeliveryOutcome, LaneOutcome, RewriteOutcome,
+    Spending,
 };
 use kapelle_core::engine::Rules;
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::policy::Policy;
-use kapelle_core::{Command, Commit, Effect, Fence, MissionId, Usd};
+use kapelle_core::{Command, Commit, Effect, Fence, MissionId, TaskId, Usd};
 
 use crate::agenda::{Sender, Thing};
 use crate::oracle::{Verdict, ensure};
@@ -74,16 +75,23 @@ impl<R: Rules + Clone> World<R> {
                 let tip = self.repo.branch(branch).cloned().unwrap_or_else(|| base.clone());
                 Command::FinishBranch { fence, tip }
             }
-            Effect::RunChecks { commit, policy, .. } => {
+            Effect::RunChecks { commit, policy, .. }
+            | Effect::TestLane { candidate: commit, policy, .. }
+            | Effect::MeasureBaseline { commit, policy, .. } => {
                 Command::FinishChecks { fence, results: self.check(commit, policy) }
             }
-            Effect::BuildCandidate { onto, change, .. } => {
-                Command::FinishCandidate { fence, outcome: self.build(onto, change) }
+            Effect::BuildLane { onto, changes, .. } => {
+                Command::FinishLane { fence, outcome: self.build_lane(onto, changes) }
             }
-            Effect::AdvanceBranch { task, branch, from, to } => {
-                let mission = self.oracle.facts.task(*task)?.mission;
-                let outcome = self.advance(mission, branch, from, to)?;
+            Effect::LandLane { mission, branch, from, to, .. } => {
+                let outcome = self.advance(*mission, branch, from, to)?;
                 Command::FinishAdvance { fence, outcome }
+            }
+            Effect::RebaseChange { change, onto, .. } => {
+                Command::FinishRewrite { fence, outcome: self.rebase(change, onto) }
+            }
+            Effect::BuildRevert { onto, reverts, .. } => {
+                Command::FinishRewrite { fence, outcome: self.revert(onto, reverts)? }
             }
             Effect::Deliver { mission, target, commit } => {
                 Command::FinishDelivery { fence, outcome: self.deliver(*mission, target, commit)? }
@@ -138,8 +146,8 @@ impl<R: Rules + Clone> World<R> {
         let fence = Fence(self.rng.u64(0..newest + 3));
         let failure = Failure::new(FailureKind::AgentError, "confused");
         let actual = self.repo.commit(&[], Passed::No);
-        match self.rng.u8(0..7) {
-            6 => {
+        match self.rng.u8(0..8) {
+            7 => {
                 let usd = Usd::cents(self.rng.u64(0..200));
                 let spent = Spending { usd, ..Spending::default() };
                 Command::ReportSpending { fence, spent }
@@ -147,8 +155,15 @@ impl<R: Rules + Clone> World<R> {
             0 => Command::FailChore { fence, failure },
             1 => Command::FinishChecks { fence, results: Vec::new() },
             2 => {
-                let outcome = CandidateOutcome::Conflict { paths: Vec::new() };
-                Command::FinishCandidate { fence, outcome }
+                let outcome = match self.rng.bool() {
+                    true => LaneOutcome::Conflict { task: TaskId(1), paths: Vec::new() },
+                    false => LaneOutcome::Built(Vec::new()),
+                };
+                Command::FinishLane { fence, outcome }
+            }
+            6 => {
+                let outcome = RewriteOutcome::Conflict { paths: Vec::new() };
+                Command::FinishRewrite { fence, outcome }
             }
             3 => Command::FinishAdvance { fence, outcome: AdvanceOutcome::Lost { actual } },
             4 => {
@@ -164,11 +179,16 @@ impl<R: Rules + Clone> World<R> {
 
     fn check(&mut self, commit: &Commit, policy: &Policy) -> Vec<CheckResult> {
         let flaky = self.strikes(|f| f.checks_flaky);
-        let passes = self.repo.passes(commit) != flaky;
-        let culprit = self.rng.usize(0..policy.checks.len().max(1));
+        let broken = !self.repo.passes(commit);
+        let count = policy.checks.len().max(1);
+        // What is broken fails the same check every time; a flake can be anywhere.
+        let culprit = match broken {
+            true => self.repo.fault(commit) % count,
+            false => self.rng.usize(0..count),
+        };
         let result = |(index, name): (usize, &String)| CheckResult {
             name: name.clone(),
-            passed: passes || index != culprit,
+            passed: broken == flaky || index != culprit,
             output: String::new(),
             duration_ms: 1,
         };
@@ -177,24 +197,9 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.checks_truncated) {
             results.pop();
         } else {
-            self.repo.note_run(commit, Passed::from(passes));
+            self.repo.note_run(commit, &results);
         }
         results
-    }
-
-    fn build(&mut self, onto: &Commit, change: &Commit) -> CandidateOutcome {
-        if self.repo.is_ancestor(change, onto) {
-            return CandidateOutcome::Built(onto.clone());
-        }
-        if self.repo.is_ancestor(onto, change) {
-            return CandidateOutcome::Built(change.clone());
-        }
-        if self.strikes(|f| f.conflict) {
-            return CandidateOutcome::Conflict { paths: vec!["src/a".into()] };
-        }
-        let both = self.repo.passes(onto) && self.repo.passes(change);
-        let passes = both && !self.strikes(|f| f.clash);
-        CandidateOutcome::Built(self.repo.commit(&[onto, change], Passed::from(passes)))
     }
 
     /// Compare and swap, and only forward.

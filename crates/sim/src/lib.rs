@@ -14,6 +14,7 @@ mod conductor;
 mod draw;
 mod faults;
 mod hosts;
+mod merging;
 mod mutants;
 mod oracle;
 mod people;

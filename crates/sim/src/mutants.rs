@@ -6,9 +6,14 @@ use std::collections::BTreeMap;
 use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CheckResult};
 use kapelle_core::engine::Rules;
 use kapelle_core::event::{Chore, Interruption, PauseReason, Restart};
+use kapelle_core::merge::LaneId;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::state::Live;
-use kapelle_core::{Actor, Command, Event, Fence, Refusal, State, TaskId, Timestamp, Usd};
+use kapelle_core::{
+    Actor, Command, Event, Fence, MissionId, Refusal, State, TaskId, Timestamp, Usd,
+};
+
+mod merging;
 
 mod agents;
 mod plans;
@@ -108,6 +113,23 @@ pub enum Mutant {
     QueueJumper,
     /// One agent at work is thought to be enough.
     Idler,
+
+    /// A lane that is built counts as tested.
+    LandsUntested,
+    /// The first of a batch that failed is blamed for all of it.
+    BlamesTheFirst,
+    /// A batch that failed is neither halved nor tested again: it is forgotten.
+    ForgetsABatch,
+    /// The last task of a lane that landed is never told.
+    ForgetsAPassenger,
+    /// A conflict is rebased again and again, and nobody is asked.
+    RebasesForEver,
+    /// Whatever fails is said to have failed before.
+    ExcusesAnything,
+    /// Of a rollback with all that hangs on it, only the first is taken back.
+    HalfRolledBack,
+    /// What needs a task that is being taken back starts nevertheless.
+    BuildsOnSand,
 }
 
 impl Mutant {
@@ -155,6 +177,14 @@ impl Mutant {
         Mutant::FreesTooMuch,
         Mutant::QueueJumper,
         Mutant::Idler,
+        Mutant::LandsUntested,
+        Mutant::BlamesTheFirst,
+        Mutant::ForgetsABatch,
+        Mutant::ForgetsAPassenger,
+        Mutant::RebasesForEver,
+        Mutant::ExcusesAnything,
+        Mutant::HalfRolledBack,
+        Mutant::BuildsOnSand,
     ];
 }
 
@@ -163,7 +193,25 @@ impl Mutant {
 pub struct Planted {
     mutant: Mutant,
     /// What fences stood for while they were live; the engine forgets it, as it should.
-    seen: RefCell<BTreeMap<Fence, TaskId>>,
+    seen: RefCell<BTreeMap<Fence, Subject>>,
+}
+
+/// What a result is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Task(TaskId),
+    Lane(MissionId, LaneId),
+}
+
+fn subject(state: &State, fence: Fence) -> Option<Subject> {
+    match state.live(fence)? {
+        Live::Attempt(lease) => Some(Subject::Task(lease.task)),
+        Live::Chore { chore: Chore::Gate(task), .. } => Some(Subject::Task(*task)),
+        Live::Chore { mission, chore: Chore::LaneTest(lane) } => {
+            Some(Subject::Lane(*mission, *lane))
+        }
+        Live::Chore { .. } => None,
+    }
 }
 
 impl Planted {
@@ -173,31 +221,23 @@ impl Planted {
     }
 
     fn remember(&self, state: &State) {
-        let live = state.due().iter().filter_map(|(fence, _)| match state.live(fence)? {
-            Live::Attempt(lease) => Some((fence, lease.task)),
-            Live::Chore { chore: Chore::Gate(task) | Chore::CandidateChecks(task), .. } => {
-                Some((fence, *task))
-            }
-            Live::Chore { .. } => None,
-        });
+        let fences = state.due().iter().map(|(fence, _)| fence);
+        let live = fences.filter_map(|fence| Some((fence, subject(state, fence)?)));
         self.seen.borrow_mut().extend(live);
     }
 
     fn task_of(&self, fence: Fence) -> Option<TaskId> {
-        self.seen.borrow().get(&fence).copied()
+        match self.seen.borrow().get(&fence)? {
+            Subject::Task(task) => Some(*task),
+            Subject::Lane(..) => None,
+        }
     }
 
-    /// The fence that is live for the task that `stale` once stood for.
+    /// The fence that is live for what `stale` once stood for.
     fn current(&self, state: &State, stale: Fence) -> Option<Fence> {
-        let task = self.task_of(stale)?;
-        let of_task = |fence: &Fence| match state.live(*fence) {
-            Some(Live::Attempt(lease)) => lease.task == task,
-            Some(Live::Chore { chore: Chore::Gate(of) | Chore::CandidateChecks(of), .. }) => {
-                *of == task
-            }
-            _ => false,
-        };
-        state.due().iter().map(|(fence, _)| fence).find(of_task)
+        let about = *self.seen.borrow().get(&stale)?;
+        let mut fences = state.due().iter().map(|(fence, _)| fence);
+        fences.find(|fence| subject(state, *fence) == Some(about))
     }
 
     /// The command as the bug misreads it.
@@ -210,7 +250,7 @@ impl Planted {
             }
             (Mutant::BlindQueue, Command::FinishChecks { fence, results }) => {
                 let chore = state.live(*fence);
-                if matches!(chore, Some(Live::Chore { chore: Chore::CandidateChecks(_), .. })) {
+                if matches!(chore, Some(Live::Chore { chore: Chore::LaneTest(_), .. })) {
                     results.iter_mut().for_each(|result| result.passed = true);
                 }
             }
@@ -267,7 +307,7 @@ impl Planted {
             Mutant::BlindQueue | Mutant::RedAnything | Mutant::HalfChecked => {
                 for event in &mut events {
                     if let (
-                        Event::ChecksFinished { results, .. },
+                        Event::ChecksFinished { results, .. } | Event::LaneTested { results, .. },
                         Command::FinishChecks { results: told, .. },
                     ) = (event, given)
                     {
@@ -327,6 +367,14 @@ impl Planted {
             }
             Mutant::Immortal if *given == Command::HostStarted => events.clear(),
             Mutant::Timeless if *given == Command::Tick => events.clear(),
+            Mutant::LandsUntested
+            | Mutant::BlamesTheFirst
+            | Mutant::ForgetsABatch
+            | Mutant::ForgetsAPassenger
+            | Mutant::RebasesForEver
+            | Mutant::ExcusesAnything
+            | Mutant::HalfRolledBack
+            | Mutant::BuildsOnSand => merging::falsify(self.mutant, &mut events, now),
             _ => falsify_failures(self.mutant, &mut events, given),
         }
         events

@@ -16,6 +16,7 @@ mod agents;
 mod facts;
 mod failure;
 mod leases;
+mod merge;
 mod money;
 mod plans;
 mod queue;
@@ -28,6 +29,7 @@ use agents::Agents;
 pub(crate) use facts::Facts;
 use failure::Failures;
 use leases::Leases;
+use merge::Merges;
 use money::Books;
 use plans::Plans;
 use queue::Queue;
@@ -56,6 +58,7 @@ pub(crate) struct Oracle {
     queue: Queue,
     work: Work,
     failures: Failures,
+    merges: Merges,
     events: u64,
 }
 
@@ -98,6 +101,7 @@ impl Oracle {
             self.agents.observe(record, &self.leases)?;
             self.plans.observe(&record.event, &self.facts, &self.leases)?;
             self.leases.observe(record, &self.facts)?;
+            self.merges.observe(&record.event, &self.facts, &self.work, repo)?;
             self.work.observe(&record.event, &self.facts, repo)?;
             self.failures.observe(record, &self.facts)?;
             self.fold(record)?;
@@ -115,6 +119,7 @@ impl Oracle {
         self.leases.hear(inputs, now);
         self.books.close(&self.shadow, now)?;
         self.failures.close(now, &self.facts)?;
+        self.merges.close()?;
         self.judge_diligence(now)?;
         let idle = |mission| self.leases.of_mission(mission).next().is_none();
         let restless = self.facts.withdrawn().find(|mission| !idle(*mission));
@@ -251,7 +256,7 @@ impl Oracle {
 
     /// Whether our branch may move to this commit.
     pub(crate) fn judge_advance(&self, mission: MissionId, to: &Commit) -> Verdict {
-        let checked = self.work.is_proved(to) || !self.facts.has_checks(mission);
+        let checked = self.merges.may_land(to) || !self.facts.has_checks(mission);
         ensure(checked, || format!("unchecked commit {} reaches the branch", to.short()))
     }
 

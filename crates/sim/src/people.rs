@@ -49,6 +49,9 @@ impl<R: Rules + Clone> World<R> {
             return;
         }
         let gaps = self.strikes(|f| f.person_gaps);
+        if self.strikes(|f| f.person_rollback) {
+            self.take_back();
+        }
         let (requeue, pause, cancel, wrong) = (
             self.strikes(|f| f.person_requeue),
             self.strikes(|f| f.person_pause),

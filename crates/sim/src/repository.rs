@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::Commit;
+use kapelle_core::command::CheckResult;
 
 #[derive(Debug, Default)]
 pub(crate) struct Repository {
     commits: Vec<Node>,
     branches: BTreeMap<String, Commit>,
-    /// Runs of all checks of a policy on a commit, by whether all of them passed.
-    runs: BTreeSet<(Commit, Passed)>,
+    /// Runs of all checks of a policy on a commit, by the names of those that failed.
+    runs: BTreeSet<(Commit, BTreeSet<String>)>,
     /// Where a branch stood when we found or brought it there.
     reached: BTreeSet<(String, Commit)>,
 }
@@ -74,12 +75,22 @@ impl Repository {
         self.branches.insert(branch.to_owned(), commit.clone());
     }
 
-    pub(crate) fn note_run(&mut self, commit: &Commit, passed: Passed) {
-        self.runs.insert((commit.clone(), passed));
+    /// Which check a broken commit fails: the one that was broken first.
+    pub(crate) fn fault(&self, commit: &Commit) -> usize {
+        let Some(mut at) = self.number(commit) else { return 0 };
+        let broken = |n: &&usize| self.commits[**n].passes == Passed::No;
+        while let Some(before) = self.commits[at].parents.iter().find(broken) {
+            at = *before;
+        }
+        at
     }
 
-    pub(crate) fn ran(&self, commit: &Commit, passed: Passed) -> bool {
-        self.runs.contains(&(commit.clone(), passed))
+    pub(crate) fn note_run(&mut self, commit: &Commit, results: &[CheckResult]) {
+        self.runs.insert((commit.clone(), failed(results)));
+    }
+
+    pub(crate) fn ran(&self, commit: &Commit, results: &[CheckResult]) -> bool {
+        self.runs.contains(&(commit.clone(), failed(results)))
     }
 
     pub(crate) fn note_reached(&mut self, branch: &str, commit: &Commit) {
@@ -87,13 +98,19 @@ impl Repository {
     }
 
     pub(crate) fn has_reached(&self, branch: &str, commit: &Commit) -> bool {
-        self.reached.contains(&(branch.to_owned(), commit.clone()))
+        let reached = self.reached.iter().rev().filter(|(name, _)| name == branch);
+        reached.into_iter().any(|(_, tip)| self.is_ancestor(commit, tip))
     }
 
     fn number(&self, commit: &Commit) -> Option<usize> {
         let number = usize::from_str_radix(commit.short(), 16).ok()?;
         (number < self.commits.len()).then_some(number)
     }
+}
+
+/// The names of the checks that failed.
+pub(crate) fn failed(results: &[CheckResult]) -> BTreeSet<String> {
+    results.iter().filter(|result| !result.passed).map(|result| result.name.clone()).collect()
 }
 
 /// The number of a commit is in the part that stories show.

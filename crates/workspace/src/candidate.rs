@@ -9,7 +9,7 @@
 use kapelle_core::Commit;
 
 use crate::commit;
-use crate::git::{self, args};
+use crate::git::{self, Git, args};
 use crate::repository::{self, Repository, zero_separated};
 
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +18,8 @@ pub enum Error {
     Repository(#[from] repository::Error),
     #[error(transparent)]
     Git(#[from] git::Error),
+    #[error("{count} commits are more than the {limit} of one change")]
+    TooManyCommits { count: usize, limit: usize },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,25 +47,44 @@ pub async fn build(
     if repo.is_ancestor(onto, change).await? {
         return Ok(Candidate::Built(change.clone()));
     }
-    let asked = args![
-        "merge-tree",
-        "--write-tree",
-        "-z",
-        "--name-only",
-        "--no-messages",
-        onto.as_str(),
-        change.as_str()
-    ];
+    let tree = match merge_trees(repo, None, onto, change).await? {
+        Merged::Tree(tree) => tree,
+        Merged::Conflict { paths } => return Ok(Candidate::Conflict { paths }),
+    };
+    let git = dated(repo, change).await?;
+    let built = commit::write(&git, &tree, &[onto, change], message, trailers).await?;
+    Ok(Candidate::Built(built))
+}
+
+pub(crate) enum Merged {
+    Tree(String),
+    Conflict { paths: Vec<String> },
+}
+
+/// What `ours` becomes with what `theirs` changed since `base`, or since their common ancestor.
+pub(crate) async fn merge_trees(
+    repo: &Repository,
+    base: Option<&Commit>,
+    ours: &Commit,
+    theirs: &Commit,
+) -> Result<Merged, Error> {
+    let mut asked = args!["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages"];
+    if let Some(base) = base {
+        asked.extend(args![format!("--merge-base={base}")]);
+    }
+    asked.extend(args![ours.as_str(), theirs.as_str()]);
     let merged = repo.git().run_accepting(&[0, 1], asked).await?;
     let mut answer = zero_separated(&merged.stdout).into_iter();
-    let tree = answer.next().unwrap_or_default();
-    if merged.code == 1 {
-        return Ok(Candidate::Conflict { paths: answer.collect() });
-    }
-    // The date of the change, not of today: this is what makes the commit reproducible.
-    let seconds = repo.git().text(args!["show", "-s", "--format=%ct", change.as_str()]).await?;
+    let tree = answer.next().unwrap_or_default().trim().to_owned();
+    Ok(match merged.code {
+        1 => Merged::Conflict { paths: answer.collect() },
+        _ => Merged::Tree(tree),
+    })
+}
+
+/// Git with the date of a commit, not of today: this is what makes what it writes reproducible.
+pub(crate) async fn dated(repo: &Repository, as_of: &Commit) -> Result<Git, Error> {
+    let seconds = repo.git().text(args!["show", "-s", "--format=%ct", as_of.as_str()]).await?;
     let date = format!("@{seconds} +0000");
-    let git = repo.git().clone().set("GIT_AUTHOR_DATE", &date).set("GIT_COMMITTER_DATE", &date);
-    let built = commit::write(&git, tree.trim(), &[onto, change], message, trailers).await?;
-    Ok(Candidate::Built(built))
+    Ok(repo.git().clone().set("GIT_AUTHOR_DATE", &date).set("GIT_COMMITTER_DATE", &date))
 }

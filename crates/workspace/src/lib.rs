@@ -12,6 +12,7 @@ pub mod git;
 pub mod process;
 pub mod reaper;
 pub mod repository;
+pub mod rewrite;
 pub mod sandbox;
 pub mod worktree;
 
@@ -22,5 +23,6 @@ pub use git::Git;
 pub use process::{Exit, Lease, Running, Spec, spawn};
 pub use reaper::{Reaped, reap};
 pub use repository::{Advance, Repository};
+pub use rewrite::{Reversal, Rewrite};
 pub use sandbox::{Confinement, Network, Sandbox, Sandboxing, Walls};
 pub use worktree::{Kept, Worktree};

@@ -1,8 +1,12 @@
-//! Git chores of a mission: its branch, its candidates, its delivery.
+//! Git chores of a mission: its branch, its lanes, its delivery, and what is taken back.
 
-use kapelle_core::command::{AdvanceOutcome, CandidateOutcome, DeliveryOutcome};
+use kapelle_core::command::{AdvanceOutcome, DeliveryOutcome, LaneOutcome, RewriteOutcome};
+use kapelle_core::effect::Merge;
+use kapelle_core::merge::Step;
+use kapelle_core::rollback::Revert;
 use kapelle_core::{Command, Commit, Fence};
 use kapelle_workspace::candidate::{self, Candidate};
+use kapelle_workspace::rewrite::{self, Reversal, Rewrite};
 use kapelle_workspace::{Advance, Delivery};
 
 use super::{Host, Trouble};
@@ -18,20 +22,62 @@ impl Host {
         Ok(Command::FinishBranch { fence, tip: base.clone() })
     }
 
-    pub(super) async fn build_candidate(
+    /// One change on top of the other, each as a merge of its own, so that each can be taken back.
+    pub(super) async fn build_lane(
         &self,
         fence: Fence,
-        message: &str,
         onto: &Commit,
-        change: &Commit,
+        changes: &[Merge],
     ) -> Result<Command, Trouble> {
-        let built = candidate::build(&self.repo, onto, change, message, &[]).await?;
-        let outcome = match built {
-            Candidate::Built(commit) => CandidateOutcome::Built(commit),
-            Candidate::AlreadyThere => CandidateOutcome::Built(onto.clone()),
-            Candidate::Conflict { paths } => CandidateOutcome::Conflict { paths },
+        let (mut at, mut steps) = (onto.clone(), Vec::new());
+        for Merge { task, change, message } in changes {
+            match candidate::build(&self.repo, &at, change, message, &[]).await? {
+                Candidate::Built(commit) => at = commit,
+                Candidate::AlreadyThere => {}
+                Candidate::Conflict { paths } => {
+                    let outcome = LaneOutcome::Conflict { task: *task, paths };
+                    return Ok(Command::FinishLane { fence, outcome });
+                }
+            }
+            steps.push(Step { task: *task, commit: at.clone() });
+        }
+        Ok(Command::FinishLane { fence, outcome: LaneOutcome::Built(steps) })
+    }
+
+    pub(super) async fn rebase(
+        &self,
+        fence: Fence,
+        change: &Commit,
+        onto: &Commit,
+    ) -> Result<Command, Trouble> {
+        self.rewritten(fence, rewrite::rebase(&self.repo, change, onto).await?).await
+    }
+
+    pub(super) async fn revert(
+        &self,
+        fence: Fence,
+        onto: &Commit,
+        reverts: &[Revert],
+    ) -> Result<Command, Trouble> {
+        let reversal = |revert: &Revert| {
+            let (before, message) = (revert.onto.clone(), revert.message.clone());
+            let after = revert.commits.first()?.clone();
+            Some(Reversal { before, after, message })
         };
-        Ok(Command::FinishCandidate { fence, outcome })
+        let reversals: Vec<Reversal> = reverts.iter().filter_map(reversal).collect();
+        self.rewritten(fence, rewrite::revert(&self.repo, onto, &reversals).await?).await
+    }
+
+    /// Held under a hidden reference: until it lands, no branch has it.
+    async fn rewritten(&self, fence: Fence, rewritten: Rewrite) -> Result<Command, Trouble> {
+        let outcome = match rewritten {
+            Rewrite::Conflict { paths } => RewriteOutcome::Conflict { paths },
+            Rewrite::Written { commit: change, touched } => {
+                self.repo.hold(&format!("rewritten/{fence}"), &change).await?;
+                RewriteOutcome::Written { change, touched }
+            }
+        };
+        Ok(Command::FinishRewrite { fence, outcome })
     }
 
     pub(super) async fn advance_branch(

@@ -6,3 +6,4 @@
 mod commits;
 mod fixture;
 mod leading;
+mod merging;

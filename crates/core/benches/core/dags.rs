@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CandidateOutcome, Spending};
+use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, LaneOutcome, Spending};
+use kapelle_core::effect::Merge;
+use kapelle_core::merge::Step;
 use kapelle_core::plan::PlannedTask;
 use kapelle_core::{Command, Effect, Engine, Fence, Role, TaskId, Timestamp};
 
@@ -139,13 +141,20 @@ impl Play {
                 None
             }
             Effect::PrepareBranch { base, .. } => Some(Command::FinishBranch { fence, tip: base }),
-            Effect::BuildCandidate { change, .. } => {
-                Some(Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(change) })
+            Effect::BuildLane { changes, .. } => {
+                let step = |merge: Merge| Step { task: merge.task, commit: merge.change };
+                let steps = changes.into_iter().map(step).collect();
+                Some(Command::FinishLane { fence, outcome: LaneOutcome::Built(steps) })
             }
-            Effect::AdvanceBranch { .. } => {
+            Effect::LandLane { .. } => {
                 Some(Command::FinishAdvance { fence, outcome: AdvanceOutcome::Advanced })
             }
-            Effect::RunChecks { .. } | Effect::Deliver { .. } => None,
+            Effect::RunChecks { .. }
+            | Effect::TestLane { .. }
+            | Effect::MeasureBaseline { .. }
+            | Effect::RebaseChange { .. }
+            | Effect::BuildRevert { .. }
+            | Effect::Deliver { .. } => None,
         }
     }
 }

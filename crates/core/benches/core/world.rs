@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CandidateOutcome, Spending};
+use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, LaneOutcome, Spending};
+use kapelle_core::effect::Merge;
+use kapelle_core::merge::Step;
 use kapelle_core::plan::{Plan, PlannedTask, Priority};
 use kapelle_core::policy::{Budget, Policy};
 use kapelle_core::{
@@ -112,15 +114,22 @@ impl World {
                 let outcome = AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()] };
                 Command::FinishAttempt { fence, outcome, spent: Spending::default() }
             }
-            Effect::BuildCandidate { change, .. } => {
-                Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(change.clone()) }
+            Effect::BuildLane { changes, .. } => {
+                self.merged += changes.len() as u32;
+                let step = |merge: &Merge| Step { task: merge.task, commit: merge.change.clone() };
+                let steps = changes.iter().map(step).collect();
+                Command::FinishLane { fence, outcome: LaneOutcome::Built(steps) }
             }
-            Effect::AdvanceBranch { .. } => {
-                self.merged += 1;
+            Effect::LandLane { .. } => {
                 Command::FinishAdvance { fence, outcome: AdvanceOutcome::Advanced }
             }
-            Effect::RunChecks { .. } | Effect::Deliver { .. } => {
-                panic!("this world has no checks and approves nothing")
+            Effect::RunChecks { .. }
+            | Effect::TestLane { .. }
+            | Effect::MeasureBaseline { .. }
+            | Effect::RebaseChange { .. }
+            | Effect::BuildRevert { .. }
+            | Effect::Deliver { .. } => {
+                panic!("this world has no checks, no conflicts, and approves nothing")
             }
         }
     }

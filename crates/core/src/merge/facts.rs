@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::change::{Change, Company, Entry, Paths, Place};
-use super::lane::{Lane, LaneId, LaneStage};
+use super::lane::{Lane, LaneId, LaneStage, Step};
 use super::plan::LanePlan;
 use super::queue::MergeQueue;
 use crate::ids::{Commit, TaskId};
@@ -29,6 +29,7 @@ impl MergeQueue {
     /// The change is no longer wanted, or a person takes it over, or it was found guilty.
     pub fn withdrawn(&mut self, task: TaskId) {
         self.leave(task);
+        self.rebasing.remove(&task);
         let Some(entry) = self.entries.remove(&task) else { return };
         self.ready.remove(&entry.key());
         for need in &entry.change.needs {
@@ -52,14 +53,17 @@ impl MergeQueue {
             }
         }
         let (members, behind) = (plan.members.clone(), plan.behind.clone());
-        self.lanes.push(Lane { id, members, behind, stage: LaneStage::Building });
+        let (stage, steps) = (LaneStage::Building, Vec::new());
+        self.lanes.push(Lane { id, members, behind, stage, steps });
         id
     }
 
-    pub fn built(&mut self, lane: LaneId, onto: &Commit, candidate: Commit) {
-        let Some(index) = self.lane_index(lane) else { return };
+    /// The last of the steps is the candidate.
+    pub fn built(&mut self, lane: LaneId, onto: &Commit, steps: &[Step]) {
+        let (Some(index), Some(last)) = (self.lane_index(lane), steps.last()) else { return };
         if self.onto(index) == Some(onto) && self.lanes[index].stage == LaneStage::Building {
-            let onto = onto.clone();
+            let (onto, candidate) = (onto.clone(), last.commit.clone());
+            self.lanes[index].steps = steps.to_vec();
             self.lanes[index].stage = LaneStage::Testing { onto, candidate, failed: Vec::new() };
         }
     }
@@ -77,6 +81,12 @@ impl MergeQueue {
             *stage = LaneStage::Held { onto, candidate, failed: failed.to_vec() };
             self.resume_held();
         }
+    }
+
+    /// It failed, and nobody knows whether the target itself does: that is measured first.
+    pub fn doubted(&mut self, lane: LaneId, candidate: &Commit, failed: &[String]) {
+        self.measuring = self.measured.as_ref() != Some(&self.tip);
+        self.held(lane, candidate, failed);
     }
 
     pub fn passed(
@@ -125,6 +135,8 @@ impl MergeQueue {
             return;
         }
         let lane = self.lanes.remove(0);
+        self.measured = Some(candidate.clone());
+        self.measuring = false;
         self.tip = candidate;
         // What failed before and did not fail here is mended: the next to break it is to blame.
         let excused: BTreeSet<String> = excused.into_iter().collect();
@@ -156,6 +168,8 @@ impl MergeQueue {
     pub fn moved(&mut self, actual: Commit) {
         if self.tip != actual {
             self.tip = actual;
+            (self.measured, self.measuring) = (None, false);
+            self.baseline.clear();
             self.rebuild_from(0);
         }
     }
@@ -176,6 +190,7 @@ impl MergeQueue {
             (entry.place, entry.company) = (Place::Rebasing, Company::Any);
             entry.rebases = entry.rebases.saturating_add(1);
             self.ready.remove(&key);
+            self.rebasing.insert(task);
         }
     }
 
@@ -183,14 +198,20 @@ impl MergeQueue {
         let Some(entry) = self.entries.get_mut(&task) else { return };
         if entry.place == Place::Rebasing {
             (entry.change.commit, entry.change.paths) = (commit, paths);
+            self.rebasing.remove(&task);
             self.wait(task);
         }
     }
 
     /// These tests fail on the target itself, and are not blamed on who comes next.
-    pub fn baseline_measured(&mut self, failing: &[String]) {
+    pub fn baseline_measured(&mut self, tip: &Commit, failing: &[String]) {
+        if *tip != self.tip {
+            return;
+        }
         let bounded = failing.iter().take(limits::MERGE_TESTS_NAMED_MAX);
         self.baseline = bounded.cloned().collect();
+        (self.measured, self.measuring) = (Some(tip.clone()), false);
+        self.resume_held();
     }
 
     fn testing(&mut self, lane: LaneId, candidate: &Commit) -> Option<&mut LaneStage> {
@@ -243,7 +264,9 @@ impl MergeQueue {
     }
 
     fn rebuild_from(&mut self, index: usize) {
-        self.lanes.iter_mut().skip(index).for_each(|lane| lane.stage = LaneStage::Building);
+        for lane in self.lanes.iter_mut().skip(index) {
+            (lane.stage, lane.steps) = (LaneStage::Building, Vec::new());
+        }
     }
 
     /// A candidate that passed only because of an excuse that no longer holds has to show again.
@@ -260,6 +283,9 @@ impl MergeQueue {
 
     /// When all before it have passed, a held failure is its own; the run that confirms it begins.
     fn resume_held(&mut self) {
+        if self.measuring {
+            return;
+        }
         let open = |lane: &&mut Lane| !matches!(lane.stage, LaneStage::Passed { .. });
         let Some(lane) = self.lanes.iter_mut().find(open) else { return };
         if let LaneStage::Held { onto, candidate, failed } = lane.stage.clone() {

@@ -25,6 +25,15 @@ pub(super) struct Lane {
     /// The other half of a batch that failed; its fate hangs on this lane.
     pub behind: Vec<TaskId>,
     pub stage: LaneStage,
+    /// What each member left behind it when the candidate was built; the last is the candidate.
+    pub steps: Vec<Step>,
+}
+
+/// A change of a lane, and the commit that the branch becomes with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    pub task: TaskId,
+    pub commit: Commit,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -81,5 +90,14 @@ pub enum Work {
         lane: LaneId,
         from: Commit,
         to: Commit,
+    },
+    Rebase {
+        task: TaskId,
+        change: Commit,
+        onto: Commit,
+    },
+    /// What of the checks fails on the target itself, before anybody is blamed for it.
+    Measure {
+        tip: Commit,
     },
 }

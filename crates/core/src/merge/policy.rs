@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
-use crate::time::SECOND_MS;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -16,22 +15,11 @@ pub struct MergePolicy {
     pub flake_retries_max: u32,
     /// How often a conflicting change is rebased before a person is asked (GIT-19).
     pub rebases_max: u32,
-    /// Commits wait for the lock of the repository until so many do …
-    pub drain_waiting: u32,
-    /// … or until the first of them has waited this long (GIT-05).
-    pub drain_after_ms: u64,
 }
 
 impl Default for MergePolicy {
     fn default() -> MergePolicy {
-        MergePolicy {
-            batch_changes_max: 5,
-            lanes_max: 4,
-            flake_retries_max: 1,
-            rebases_max: 1,
-            drain_waiting: 5,
-            drain_after_ms: 30 * SECOND_MS,
-        }
+        MergePolicy { batch_changes_max: 5, lanes_max: 4, flake_retries_max: 1, rebases_max: 1 }
     }
 }
 
@@ -45,13 +33,16 @@ pub enum InvalidMergePolicy {
 }
 
 impl MergePolicy {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == MergePolicy::default()
+    }
+
     pub fn validate(&self) -> Result<(), InvalidMergePolicy> {
         let bounds = [
             ("batch_changes_max", self.batch_changes_max, limits::MERGE_BATCH_MAX, 1),
             ("lanes_max", self.lanes_max, limits::MERGE_LANES_MAX, 1),
             ("flake_retries_max", self.flake_retries_max, limits::MERGE_RETRIES_MAX, 0),
             ("rebases_max", self.rebases_max, limits::MERGE_RETRIES_MAX, 0),
-            ("drain_waiting", self.drain_waiting, limits::COMMITS_WAITING_MAX, 1),
         ];
         for (what, count, max, min) in bounds {
             if count < min {
@@ -82,7 +73,6 @@ mod tests {
         let zero = |what| Err(InvalidMergePolicy::Zero { what });
         assert_eq!(with(|p| p.batch_changes_max = 0), zero("batch_changes_max"));
         assert_eq!(with(|p| p.lanes_max = 0), zero("lanes_max"));
-        assert_eq!(with(|p| p.drain_waiting = 0), zero("drain_waiting"));
         assert_eq!(with(|p| (p.flake_retries_max, p.rebases_max) = (0, 0)), Ok(()));
         let (count, max) = (1_000, limits::MERGE_LANES_MAX);
         let many = Err(InvalidMergePolicy::TooMany { what: "lanes_max", count, max });
@@ -94,6 +84,5 @@ mod tests {
         let policy: MergePolicy = serde_json::from_str("{}").unwrap();
         assert_eq!(policy, MergePolicy::default());
         assert_eq!((policy.batch_changes_max, policy.rebases_max), (5, 1));
-        assert_eq!((policy.drain_waiting, policy.drain_after_ms), (5, 30_000));
     }
 }

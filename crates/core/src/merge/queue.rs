@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-use super::change::{Change, Entry, Key, Place};
-use super::lane::{Lane, LaneId, LaneStage, Work};
-use super::policy::{InvalidMergePolicy, MergePolicy};
+use super::change::{Entry, Key, Place};
+use super::lane::{Lane, LaneId, LaneStage, Step, Work};
+use super::policy::MergePolicy;
 use super::verdict::StaleWork;
 use crate::ids::{Commit, TaskId};
-use crate::limits;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct MergeQueue {
@@ -26,18 +25,13 @@ pub struct MergeQueue {
     pub(super) next_arrival: u64,
     /// Tests that fail on the target itself.
     pub(super) baseline: BTreeSet<String>,
+    /// The commit of which `baseline` speaks.
+    pub(super) measured: Option<Commit>,
+    /// A failure waits to know whether the target has it too.
+    pub(super) measuring: bool,
+    pub(super) rebasing: BTreeSet<TaskId>,
     /// How often each test failed and then passed on the same commit.
     pub(super) flaky: BTreeMap<String, u32>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotQueued {
-    #[error("task number {} is in the merge queue already", .0.0)]
-    Already(TaskId),
-    #[error("task number {} would wait for itself", .0.0)]
-    OnItself(TaskId),
-    #[error("the merge queue is full: {} changes", limits::MERGE_WAITING_MAX)]
-    Full,
 }
 
 /// Why a change has not landed yet.
@@ -69,9 +63,9 @@ pub enum Standing {
 }
 
 impl MergeQueue {
-    pub fn new(policy: MergePolicy, tip: Commit) -> Result<MergeQueue, InvalidMergePolicy> {
-        policy.validate()?;
-        Ok(MergeQueue {
+    #[must_use]
+    pub fn new(policy: MergePolicy, tip: Commit) -> MergeQueue {
+        MergeQueue {
             policy,
             tip,
             entries: BTreeMap::new(),
@@ -82,8 +76,11 @@ impl MergeQueue {
             next_lane: 1,
             next_arrival: 1,
             baseline: BTreeSet::new(),
+            measured: None,
+            measuring: false,
+            rebasing: BTreeSet::new(),
             flaky: BTreeMap::new(),
-        })
+        }
     }
 
     /// Where the target stands, as far as the queue knows.
@@ -102,29 +99,68 @@ impl MergeQueue {
         self.entries.is_empty()
     }
 
+    /// The changes of a lane, in the order in which they are applied.
+    #[must_use]
+    pub fn members(&self, lane: LaneId) -> &[TaskId] {
+        self.lane_index(lane).map_or(&[], |index| &self.lanes[index].members)
+    }
+
     #[must_use]
     pub fn flaky(&self) -> &BTreeMap<String, u32> {
         &self.flaky
     }
 
-    /// Whether a change may join the queue.
-    pub fn admit(&self, change: &Change) -> Result<(), NotQueued> {
-        if self.entries.contains_key(&change.task) {
-            return Err(NotQueued::Already(change.task));
-        }
-        if change.needs.contains(&change.task) {
-            return Err(NotQueued::OnItself(change.task));
-        }
-        if self.entries.len() >= limits::MERGE_WAITING_MAX {
-            return Err(NotQueued::Full);
-        }
-        Ok(())
-    }
-
     /// Everything that should be in flight: at most one piece of work a lane.
     #[must_use]
     pub fn due(&self) -> Vec<Work> {
-        (0..self.lanes.len()).filter_map(|index| self.work(index)).collect()
+        let lanes = (0..self.lanes.len()).filter_map(|index| self.work(index));
+        let rebase = |task: &TaskId| {
+            let (change, onto) = (self.entries.get(task)?.change.commit.clone(), self.tip.clone());
+            Some(Work::Rebase { task: *task, change, onto })
+        };
+        let measure = self.measuring.then(|| Work::Measure { tip: self.tip.clone() });
+        lanes.chain(self.rebasing.iter().filter_map(rebase)).chain(measure).collect()
+    }
+
+    /// What is to be done for one lane.
+    #[must_use]
+    pub fn work_of(&self, lane: LaneId) -> Option<Work> {
+        self.work(self.lane_index(lane)?)
+    }
+
+    /// The number that the next lane gets.
+    #[must_use]
+    pub fn next_lane(&self) -> LaneId {
+        LaneId(self.next_lane)
+    }
+
+    #[must_use]
+    pub fn lane_of(&self, task: TaskId) -> Option<LaneId> {
+        match self.entries.get(&task)?.place {
+            Place::Lane(lane) => Some(lane),
+            Place::Waiting | Place::Behind(_) | Place::Suspect | Place::Rebasing => None,
+        }
+    }
+
+    /// The members of all lanes with the candidate that each is in, if it is built, and whether
+    /// that has passed.
+    pub fn aboard(&self) -> impl Iterator<Item = (TaskId, Option<&Commit>, bool)> {
+        self.lanes.iter().flat_map(|lane| {
+            let passed = matches!(lane.stage, LaneStage::Passed { .. });
+            lane.members.iter().map(move |task| (*task, lane.stage.candidate(), passed))
+        })
+    }
+
+    /// What a lane that lands brings, in order: the change, the commit before it, the one with it.
+    #[must_use]
+    pub fn brings(&self, lane: LaneId) -> Vec<(TaskId, Commit, Commit)> {
+        let Some(index) = self.lane_index(lane) else { return Vec::new() };
+        let mut before = self.tip.clone();
+        let step = |step: &Step| {
+            let before = std::mem::replace(&mut before, step.commit.clone());
+            (step.task, before, step.commit.clone())
+        };
+        self.lanes[index].steps.iter().map(step).collect()
     }
 
     fn work(&self, index: usize) -> Option<Work> {

@@ -26,6 +26,8 @@ pub enum AfterTests {
     Held { failed: Vec<String> },
     /// The same commit is tested once more before anybody is blamed.
     TestAgain { failed: Vec<String> },
+    /// It failed again, but nobody has tested the target itself since it was moved.
+    Doubted { failed: Vec<String> },
     /// One of several is at fault: the suspects are halved, the others go back to the queue.
     Halved { suspects: Vec<TaskId>, released: Vec<TaskId>, failed: Vec<String> },
     /// It failed alone, twice, on the tip that everybody else passed on.
@@ -92,6 +94,9 @@ impl MergeQueue {
         if (earlier.len() as u64) < u64::from(self.policy.flake_retries_max) {
             return Ok(AfterTests::TestAgain { failed });
         }
+        if self.measured.as_ref() != Some(&self.tip) {
+            return Ok(AfterTests::Doubted { failed });
+        }
         let released = found.behind.clone();
         Ok(match found.members.as_slice() {
             [culprit] => AfterTests::Blamed { culprit: *culprit, released, failed },
@@ -144,6 +149,9 @@ impl fmt::Display for AfterTests {
             ),
             AfterTests::TestAgain { failed } => {
                 write!(f, "{} failed; tested once more before anybody is blamed", failed.join(", "))
+            }
+            AfterTests::Doubted { failed } => {
+                write!(f, "{} failed; the target itself is tested next", failed.join(", "))
             }
             AfterTests::Halved { suspects, failed, .. } => write!(
                 f,

@@ -16,24 +16,9 @@ pub struct Revert {
     pub task: TaskId,
     /// Newest first.
     pub commits: Vec<Commit>,
+    /// The branch before them.
+    pub onto: Commit,
     pub message: String,
-}
-
-/// A task on top of others in the same files (GIT-18): its patch is reversed, the others are
-/// tested again, and only then is it applied.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Overlap {
-    pub revert: Revert,
-    pub retest: Vec<TaskId>,
-}
-
-/// What the second look at the others said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Retest {
-    Apply,
-    /// The tests of a task that stays failed, or were not run.
-    Discard,
 }
 
 /// Several tasks that are taken back together, dependents before what they were built on.
@@ -54,15 +39,6 @@ pub enum Confirmation {
     AgreedBefore,
 }
 
-/// What follows when a task fails after some of it has landed (C-08).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AutoRevert {
-    NothingLanded,
-    Revert(Revert),
-    /// The mission stops for it and a person decides.
-    Ask(RollbackRefused),
-}
-
 impl Landings {
     /// Takes back one task, if nobody else touched its files and nobody was built on it.
     pub fn rollback(&self, task: TaskId) -> Result<Revert, RollbackRefused> {
@@ -73,13 +49,6 @@ impl Landings {
             return Err(RollbackRefused::FilesModified { files, by });
         }
         Ok(landed.revert())
-    }
-
-    /// Takes back a task on top of others. Those that came later and used its lines rule it out.
-    pub fn rollback_overlap(&self, task: TaskId) -> Result<Overlap, RollbackRefused> {
-        let landed = self.single(task)?;
-        let retest = self.earlier_others(&BTreeSet::from([task]))?;
-        Ok(Overlap { revert: landed.revert(), retest })
     }
 
     /// The whole of what falls with a task; always for a person to confirm (GIT-15).
@@ -108,14 +77,10 @@ impl Landings {
         self.together(&closure, if beyond { Confirmation::Needed } else { agreed })
     }
 
-    /// What to do, without asking, about a task that failed.
+    /// How one task that landed is reversed.
     #[must_use]
-    pub fn on_failure(&self, task: TaskId) -> AutoRevert {
-        match self.rollback(task) {
-            Ok(revert) => AutoRevert::Revert(revert),
-            Err(RollbackRefused::NotLanded(_)) => AutoRevert::NothingLanded,
-            Err(refused) => AutoRevert::Ask(refused),
-        }
+    pub fn revert(&self, task: TaskId) -> Option<Revert> {
+        self.landed.get(&task).map(Landed::revert)
     }
 
     fn single(&self, task: TaskId) -> Result<&Landed, RollbackRefused> {
@@ -228,15 +193,7 @@ impl Landed {
     fn revert(&self) -> Revert {
         let commits = self.landing.commits.iter().rev().cloned().collect();
         let message = format!("Rollback task {}", self.landing.name);
-        Revert { task: self.landing.task, commits, message }
-    }
-}
-
-impl Overlap {
-    /// Applied only if every task that stays passed its own tests again.
-    #[must_use]
-    pub fn after_retest(&self, passed: &BTreeSet<TaskId>) -> Retest {
-        let all = self.retest.iter().all(|task| passed.contains(task));
-        if all { Retest::Apply } else { Retest::Discard }
+        let (task, onto) = (self.landing.task, self.landing.last_good.clone());
+        Revert { task, commits, onto, message }
     }
 }

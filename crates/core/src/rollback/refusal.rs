@@ -22,6 +22,10 @@ pub enum RollbackRefused {
     Irreversible { task: String, because: Irreversible },
     #[error("Cannot rollback: {count} tasks are more than {}", limits::ROLLBACK_TASKS_MAX)]
     TooMany { count: usize },
+    #[error("Cannot rollback: {count} tasks that need task {task} are at work")]
+    InWork { task: String, count: usize },
+    #[error("task {task} is being rolled back already")]
+    UnderWay { task: String },
     #[error("the rollback now concerns {now} tasks, not the {seen} that were confirmed")]
     ScopeChanged { seen: usize, now: usize },
 }
@@ -40,6 +44,8 @@ impl RollbackRefused {
         match self {
             RollbackRefused::NotLanded(_) => "There is nothing to take back",
             RollbackRefused::BuiltOn { .. } => "Confirm the rollback of those tasks too",
+            RollbackRefused::InWork { .. } => "Wait until they have landed, or pause the mission",
+            RollbackRefused::UnderWay { .. } => "Wait for it to end",
             RollbackRefused::ScopeChanged { .. } => "Look at the rollback again and confirm it",
             RollbackRefused::FilesModified { .. }
             | RollbackRefused::FilesUnknown { .. }

@@ -12,6 +12,7 @@ mod agents;
 mod chores;
 mod failure;
 mod index;
+mod merge;
 mod missions;
 mod money;
 mod planning;
@@ -102,6 +103,19 @@ impl State {
             | Event::CandidatePassed { .. }
             | Event::TaskMerged { .. }
             | Event::BranchMoved { .. } => self.apply_to_chores(event),
+            Event::LaneFormed { .. }
+            | Event::LaneBuilt { .. }
+            | Event::LaneTested { .. }
+            | Event::LanePassed { .. }
+            | Event::LaneLanded { .. }
+            | Event::ChangeConflicted { .. }
+            | Event::ChangeRebased { .. }
+            | Event::TargetMoved { .. }
+            | Event::BaselineMeasured { .. }
+            | Event::RollbackStarted { .. }
+            | Event::RevertBuilt { .. }
+            | Event::RollbackFailed { .. }
+            | Event::TaskRolledBack { .. } => self.apply_to_merge(event),
             Event::DeliveryProposed { mission, commit } => {
                 let stage = MissionStage::Proposed { commit: commit.clone() };
                 self.with_mission(*mission, |m| m.stage = stage);

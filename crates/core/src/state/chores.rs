@@ -1,9 +1,9 @@
-//! Chores: branch, checks, candidate, advance, delivery, and what follows from each.
+//! Chores: branch, checks, delivery, and what follows from each. Merging has its own file.
 
 use super::State;
 use super::decide::Decision;
 use super::failure::Blow;
-use crate::command::{AdvanceOutcome, CandidateOutcome, CheckResult, DeliveryOutcome};
+use crate::command::{CheckResult, DeliveryOutcome};
 use crate::escalation::Trouble;
 use crate::event::{Chore, Event, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
@@ -34,47 +34,55 @@ impl State {
         results: &[CheckResult],
         now: Timestamp,
     ) -> Decision {
-        let (_, chore) = self.chore_or_refuse(fence)?;
-        let wrong = Refusal::OtherFence { presented: fence, expected: "checks" };
-        let (Chore::Gate(id) | Chore::CandidateChecks(id)) = chore else { return Err(wrong) };
-        let (task, mission) = self.task_or_refuse(id)?;
-        let commit = match &task.stage {
-            Stage::Gating { change } => change.clone(),
-            Stage::Merging { candidate: Some(candidate), .. } => candidate.clone(),
-            _ => return Err(wrong),
-        };
+        let (mission, chore) = self.chore_or_refuse(fence)?;
+        let mission = self.mission_or_refuse(mission)?;
         let bounded = |result: &CheckResult| CheckResult {
             output: limits::tail(&result.output, limits::FAILURE_CHARS_MAX).to_owned(),
             ..result.clone()
         };
         let results: Vec<CheckResult> = results.iter().map(bounded).collect();
+        let checks = matches!(chore, Chore::Gate(_)) || State::queue_checks_of(chore);
         // Silence about a check is neither a pass nor the failure that a red phase wants to see.
         let told = |name: &str| results.iter().any(|result| result.name == name);
-        if let Some(missing) = mission.policy.checks.iter().find(|check| !told(&check.name)) {
+        let missing = mission.policy.checks.iter().find(|check| !told(&check.name));
+        if let (true, Some(missing)) = (checks, missing) {
             let message = format!("the host reported no result of the check {}", missing.name);
             return self.fail_chore(fence, &Failure::new(FailureKind::AgentError, &message), now);
         }
-        let expectation = match chore {
-            Chore::Gate(_) => task.phase(&mission.policy).map(crate::flow::Phase::expects),
-            _ => None,
-        };
-        let expectation = expectation.unwrap_or(Expectation::AllChecksPass);
-        let verdict = judge(expectation, &results);
+        match chore {
+            Chore::Gate(task) => self.judge_gate(task, fence, results, now),
+            _ => self.finish_queue_checks(fence, results, now),
+        }
+    }
+
+    fn judge_gate(
+        &self,
+        id: TaskId,
+        fence: Fence,
+        results: Vec<CheckResult>,
+        now: Timestamp,
+    ) -> Decision {
+        let wrong = Refusal::OtherFence { presented: fence, expected: "checks" };
+        let (task, mission) = self.task_or_refuse(id)?;
+        let Stage::Gating { change } = &task.stage else { return Err(wrong) };
+        let commit = change.clone();
+        let phase = task.phase(&mission.policy);
+        let expects = phase.map_or(Expectation::AllChecksPass, crate::flow::Phase::expects);
+        let verdict = judge(expects, &results);
         let mut events =
             vec![Event::ChecksFinished { task: id, fence, commit: commit.clone(), results }];
-        events.extend(match (verdict, chore) {
-            (Ok(()), Chore::Gate(_)) => match task.phase(&mission.policy) {
-                Some(phase) => vec![Event::PhaseAccepted { task: id, phase, change: commit }],
-                None => Vec::new(),
-            },
-            (Ok(()), _) => vec![Event::CandidatePassed { task: id, candidate: commit }],
-            (Err(failure), chore) => {
-                let from = if chore == Chore::Gate(id) { Restart::Phase } else { Restart::Flow };
+        events.extend(match (verdict, phase) {
+            (Ok(()), Some(phase)) => {
+                vec![Event::PhaseAccepted { task: id, phase, change: commit }]
+            }
+            (Ok(()), None) => Vec::new(),
+            (Err(failure), _) => {
                 // Tests that say no are for the loop of fixing; tests that test nothing are not.
-                let trouble = match expectation {
+                let trouble = match expects {
                     Expectation::AllChecksPass => Trouble::TestsFail,
                     Expectation::SomeCheckFails => Trouble::Failure(failure.kind),
                 };
+                let from = Restart::Phase;
                 let blow = Blow { task: id, ended: fence, failure: &failure, trouble, from };
                 let then = self.meet(&blow, now);
                 let mut events = vec![Event::ChangeRejected { task: id, failure }];
@@ -83,82 +91,6 @@ impl State {
             }
         });
         Ok(events)
-    }
-
-    pub(super) fn finish_candidate(
-        &self,
-        fence: Fence,
-        outcome: &CandidateOutcome,
-        now: Timestamp,
-    ) -> Decision {
-        let (_, chore) = self.chore_or_refuse(fence)?;
-        let Chore::Candidate(id) = chore else {
-            return Err(Refusal::OtherFence { presented: fence, expected: "a candidate" });
-        };
-        let (task, mission) = self.task_or_refuse(id)?;
-        Ok(match outcome {
-            CandidateOutcome::Built(candidate) => {
-                let candidate = candidate.clone();
-                let mut events =
-                    vec![Event::CandidateBuilt { task: id, fence, candidate: candidate.clone() }];
-                // The gate may have checked this very commit already.
-                let seen = task.checked.as_ref() == Some(&candidate);
-                if seen || mission.policy.checks.is_empty() {
-                    events.push(Event::CandidatePassed { task: id, candidate });
-                }
-                events
-            }
-            CandidateOutcome::Conflict { paths } => {
-                let message = format!("it conflicts with what others merged: {}", paths.join(", "));
-                let failure = Failure::new(FailureKind::GitConflict, &message);
-                let trouble = Trouble::Failure(failure.kind);
-                let from = Restart::Flow;
-                let blow = Blow { task: id, ended: fence, failure: &failure, trouble, from };
-                let then = self.meet(&blow, now);
-                let mut events = vec![Event::CandidateRejected { task: id, fence, failure }];
-                events.extend(then);
-                events
-            }
-        })
-    }
-
-    pub(super) fn finish_advance(
-        &self,
-        fence: Fence,
-        outcome: &AdvanceOutcome,
-        now: Timestamp,
-    ) -> Decision {
-        let (_, chore) = self.chore_or_refuse(fence)?;
-        let wrong = Refusal::OtherFence { presented: fence, expected: "an advance" };
-        let Chore::Advance(id) = chore else { return Err(wrong) };
-        let (task, mission) = self.task_or_refuse(id)?;
-        let Stage::Merging { candidate: Some(commit), checked: true } = &task.stage else {
-            return Err(wrong);
-        };
-        Ok(match outcome {
-            AdvanceOutcome::Lost { actual } => {
-                let tip = mission.tip.as_ref().map_or("nothing", |tip| tip.short());
-                let branch = &mission.branch;
-                let message = format!(
-                    "{branch} was moved to {}, without what was merged; put it back with \
-                     `git branch -f {branch} {tip}`",
-                    actual.short(),
-                );
-                self.give_up(fence, mission, &Failure::new(FailureKind::GitConflict, &message))
-            }
-            AdvanceOutcome::Moved { actual } => {
-                vec![Event::BranchMoved { task: id, fence, actual: actual.clone() }]
-            }
-            AdvanceOutcome::Advanced => {
-                let commit = commit.clone();
-                let merged = Event::TaskMerged { task: id, fence, commit: commit.clone(), at: now };
-                let mut events = vec![merged];
-                if mission.counts.completed + 1 == mission.total() {
-                    events.push(Event::DeliveryProposed { mission: mission.id, commit });
-                }
-                events
-            }
-        })
     }
 
     pub(super) fn finish_delivery(
@@ -197,7 +129,7 @@ impl State {
     }
 
     /// Trying again cannot help: a person has to look.
-    fn give_up(&self, fence: Fence, mission: &Mission, failure: &Failure) -> Vec<Event> {
+    pub(super) fn give_up(&self, fence: Fence, mission: &Mission, failure: &Failure) -> Vec<Event> {
         let reason = PauseReason::Environment { message: failure.message.clone() };
         let failure = failure.clone();
         let mut events = vec![Event::ChoreFailed { fence, failure, retry_at: None }];
@@ -213,7 +145,13 @@ fn subject(chore: Chore) -> TaskId {
         Chore::Gate(task)
         | Chore::Candidate(task)
         | Chore::CandidateChecks(task)
-        | Chore::Advance(task) => task,
+        | Chore::Advance(task)
+        | Chore::Rebase(task)
+        | Chore::Revert(task) => task,
+        Chore::Baseline(mission) => TaskId(mission.0),
+        Chore::LaneBuild(lane) | Chore::LaneTest(lane) | Chore::LaneLand(lane) => {
+            TaskId(u32::try_from(lane.0).unwrap_or(u32::MAX))
+        }
     }
 }
 
@@ -226,9 +164,12 @@ fn judge(expectation: Expectation, results: &[CheckResult]) -> Result<(), Failur
         Expectation::SomeCheckFails => {
             invalid("all checks passed, but the new tests have to fail before the work is done")
         }
-        Expectation::AllChecksPass => {
-            let told = |r: &&CheckResult| format!("check {} failed:\n{}", r.name, r.output.trim());
-            invalid(&failed.iter().map(told).collect::<Vec<_>>().join("\n"))
-        }
+        Expectation::AllChecksPass => Err(failed_checks(&failed)),
     }
+}
+
+pub(super) fn failed_checks(failed: &[&CheckResult]) -> Failure {
+    let told = |r: &&CheckResult| format!("check {} failed:\n{}", r.name, r.output.trim());
+    let message = failed.iter().map(told).collect::<Vec<_>>().join("\n");
+    Failure::new(FailureKind::ValidationFailed, &message)
 }

@@ -39,6 +39,10 @@ impl State {
             }
             Command::Scale { role, change, by } => self.scale(*role, change, by, now),
             Command::ReportRateUse { permille } => Ok(self.report_rate_use(*permille, now)),
+            Command::RollbackTask { task, reason, by } => self.rollback(*task, reason, by),
+            Command::ConfirmRollback { task, tasks, reason, by } => {
+                self.confirm_rollback(*task, tasks, reason, by)
+            }
             Command::ChangeSettings { settings, by } => self.change_settings(settings, by),
             Command::RaiseCap { mission, limit, usd, reason, by } => {
                 self.raise_cap(*mission, *limit, *usd, reason, by)
@@ -54,9 +58,8 @@ impl State {
             }
             Command::FinishBranch { fence, tip } => self.finish_branch(*fence, tip),
             Command::FinishChecks { fence, results } => self.finish_checks(*fence, results, now),
-            Command::FinishCandidate { fence, outcome } => {
-                self.finish_candidate(*fence, outcome, now)
-            }
+            Command::FinishLane { fence, outcome } => self.finish_lane(*fence, outcome, now),
+            Command::FinishRewrite { fence, outcome } => self.finish_rewrite(*fence, outcome),
             Command::FinishAdvance { fence, outcome } => self.finish_advance(*fence, outcome, now),
             Command::FinishDelivery { fence, outcome } => {
                 self.finish_delivery(*fence, outcome, now)

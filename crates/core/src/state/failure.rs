@@ -166,13 +166,23 @@ impl State {
         }
         let reason = reason.to_owned();
         let mut events = vec![Event::TaskRequeued { task: id, reason, by: by.clone() }];
+        events.extend(self.unblock(&[id]));
+        Ok(events)
+    }
+
+    /// What was blocked by these, which hold nobody back any more, and is blocked by nothing else.
+    pub(super) fn unblock(&self, roots: &[TaskId]) -> Vec<Event> {
+        let mut events = Vec::new();
         // What holds each of them back afterwards; what a task needs is looked at before it.
-        let mut held: BTreeMap<TaskId, Option<TaskId>> = BTreeMap::from([(id, None)]);
-        for dependent in self.need(task).into_iter().filter_map(|id| self.task(id)) {
+        let mut held: BTreeMap<TaskId, Option<TaskId>> =
+            roots.iter().map(|root| (*root, None)).collect();
+        let tasks = roots.iter().filter_map(|root| self.task(*root));
+        let needing: BTreeSet<TaskId> = tasks.flat_map(|task| self.need(task)).collect();
+        for dependent in needing.into_iter().filter_map(|id| self.task(id)) {
             let Stage::Blocked { on } = dependent.stage else { continue };
             let by = |need: &TaskId| match held.get(need) {
                 Some(grave) => *grave,
-                None => self.task(*need).and_then(grave),
+                None => self.task(*need).and_then(|need| self.grave(need)),
             };
             let grave = dependent.dependencies.iter().find_map(by);
             held.insert(dependent.id, grave);
@@ -184,7 +194,20 @@ impl State {
                 Some(_) => {}
             }
         }
-        Ok(events)
+        events
+    }
+
+    /// Whose end holds back what needs this task, if one does.
+    fn grave(&self, task: &Task) -> Option<TaskId> {
+        match task.stage {
+            Stage::DeadLetter | Stage::RolledBack => Some(task.id),
+            Stage::Blocked { on } => Some(on),
+            Stage::Done => {
+                let mission = self.mission(task.mission)?;
+                mission.is_rolling_back(task.id).then_some(task.id)
+            }
+            _ => None,
+        }
     }
 
     /// What a person is to be told now.
@@ -203,15 +226,6 @@ impl State {
             return offered;
         }
         self.free_seats(offered.role).find(|seat| *seat != offered).unwrap_or(offered)
-    }
-}
-
-/// Whose end holds this task back, if one does.
-fn grave(task: &Task) -> Option<TaskId> {
-    match task.stage {
-        Stage::DeadLetter => Some(task.id),
-        Stage::Blocked { on } => Some(on),
-        _ => None,
     }
 }
 

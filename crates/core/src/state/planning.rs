@@ -96,7 +96,8 @@ impl State {
             let of_old = |name: &String| {
                 let need = self.task(*mission.names.get(name)?)?;
                 match need.stage {
-                    Stage::DeadLetter => Some(need.id),
+                    Stage::DeadLetter | Stage::RolledBack => Some(need.id),
+                    Stage::Done if mission.is_rolling_back(need.id) => Some(need.id),
                     Stage::Blocked { on } => Some(on),
                     _ => None,
                 }

@@ -48,6 +48,9 @@ impl State {
         if let Some(alarm) = self.alarm(now) {
             return vec![alarm];
         }
+        if let Some(event) = self.next_merge() {
+            return vec![event];
+        }
         let wanting = self.with_chores.first().and_then(|id| self.mission(*id));
         if let Some((mission, &chore)) = wanting.and_then(|m| Some((m, m.chores.first()?))) {
             let fence = self.next_fence();

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::merge::{
-    AfterConflict, AfterTests, Change, LaneId, MergePolicy, MergeQueue, Paths, TestReport, Work,
+    AfterConflict, AfterTests, Change, LaneId, MergePolicy, MergeQueue, Paths, Step, TestReport,
+    Work,
 };
 use kapelle_core::{Commit, TaskId};
 use proptest::prelude::*;
@@ -63,7 +64,7 @@ struct World {
 impl World {
     fn new(script: &Script) -> World {
         let root: Commit = format!("{:040x}", 1).parse().unwrap();
-        let queue = MergeQueue::new(script.policy.clone(), root.clone()).unwrap();
+        let queue = MergeQueue::new(script.policy.clone(), root.clone());
         let guilty = script.changes.iter().enumerate().filter(|(_, change)| change.guilty);
         World {
             queue,
@@ -100,6 +101,9 @@ impl World {
         match work {
             Work::Build { lane, onto, changes } => self.build(lane, &onto, &changes, die),
             Work::Test { lane, candidate, .. } => self.test(lane, &candidate, die),
+            // The guilty do not land, so the target itself never fails.
+            Work::Measure { tip } => self.queue.baseline_measured(&tip, &[]),
+            Work::Rebase { .. } => panic!("nothing here conflicts alone"),
             Work::Land { lane, from, to } => {
                 // Compare-and-swap, with somebody else pushing now and then.
                 if die.is_multiple_of(16) {
@@ -133,7 +137,9 @@ impl World {
         }
         let tasks: Vec<TaskId> = changes.iter().map(|(task, _)| *task).collect();
         let candidate = self.commit(onto, &tasks);
-        self.queue.built(lane, onto, candidate);
+        let steps: Vec<Step> =
+            tasks.iter().map(|task| Step { task: *task, commit: candidate.clone() }).collect();
+        self.queue.built(lane, onto, &steps);
     }
 
     fn test(&mut self, lane: LaneId, candidate: &Commit, die: u8) {
@@ -150,6 +156,7 @@ impl World {
             }
             AfterTests::Held { failed } => self.queue.held(lane, candidate, &failed),
             AfterTests::TestAgain { failed } => self.queue.failed_once(lane, candidate, &failed),
+            AfterTests::Doubted { failed } => self.queue.doubted(lane, candidate, &failed),
             AfterTests::Halved { .. } => self.queue.halved(lane),
             AfterTests::Blamed { culprit, .. } => {
                 self.blamed.insert(culprit);
@@ -211,7 +218,6 @@ fn run(script: &Script) -> World {
             && let Some(index) = waiting.pop()
         {
             let change = change(index, &script.changes[index], &world.landed);
-            world.queue.admit(&change).unwrap();
             world.queue.enqueued(change);
         }
         world.form();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::fixture::{M1, World, ann, checked, commit, done, failed, open, task};
 use kapelle_core::checklist::{InvalidChecklist, Source, StepRefusal};
-use kapelle_core::command::CandidateOutcome;
+use kapelle_core::command::{LaneOutcome, RewriteOutcome};
 use kapelle_core::completion::CompletionReport;
 use kapelle_core::event::PauseReason;
 use kapelle_core::failure::FailureKind;
@@ -395,9 +395,12 @@ fn a_conflict_opens_the_steps_again() {
     world.finish("1", done(9, &["a"]));
     let gate = world.fence_of("1");
     world.must(Command::FinishChecks { fence: gate, results: crate::fixture::check(true) });
-    let build = world.fence_of("1");
-    let outcome = CandidateOutcome::Conflict { paths: vec!["a".into()] };
-    world.must(Command::FinishCandidate { fence: build, outcome });
+    let (build, task) = (world.fence_of("1"), world.task("1").id);
+    let outcome = LaneOutcome::Conflict { task, paths: vec!["a".into()] };
+    world.must(Command::FinishLane { fence: build, outcome });
+    let rebase = world.fence_of("1");
+    let outcome = RewriteOutcome::Conflict { paths: vec!["a".into()] };
+    world.must(Command::FinishRewrite { fence: rebase, outcome });
     assert_eq!(world.task("1").checklist.as_ref().unwrap().progress().to_string(), "0/1");
 }
 

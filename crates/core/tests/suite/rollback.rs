@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use kapelle_core::merge::Paths;
 use kapelle_core::rollback::{
-    AutoRevert, Confirmation, Irreversible, Landing, Landings, Migration, Retest, RollbackRefused,
-    Tree, WaveId,
+    Confirmation, Irreversible, Landing, Landings, Migration, RollbackRefused, Tree, WaveId,
 };
 use kapelle_core::{Commit, TaskId};
 use proptest::prelude::*;
@@ -110,18 +109,6 @@ fn a_cascade_stops_at_files_that_others_built_on() {
     assert_eq!(landings.cascade(TaskId(1)), refused);
 }
 
-/// GIT-18: B on top of A can go if A still passes without it; A from under B cannot.
-#[test]
-fn an_overlapping_task_goes_only_if_the_others_still_pass() {
-    let landings = landings(vec![landing(1, &["a"], &[]), landing(2, &["a", "b"], &[])]);
-    let overlap = landings.rollback_overlap(TaskId(2)).unwrap();
-    assert_eq!(overlap.retest, [TaskId(1)]);
-    assert_eq!(overlap.after_retest(&BTreeSet::from([TaskId(1)])), Retest::Apply);
-    assert_eq!(overlap.after_retest(&BTreeSet::new()), Retest::Discard);
-    let refused = Err(RollbackRefused::FilesModified { files: 1, by: vec![TaskId(2)] });
-    assert_eq!(landings.rollback_overlap(TaskId(1)), refused);
-}
-
 /// GIT-16: a wave was declared to fall together, so nobody is asked unless others fall with it.
 #[test]
 fn a_wave_falls_together() {
@@ -167,18 +154,6 @@ fn unknown_files_stop_a_rollback_unless_it_is_the_only_task() {
     let refused = Err(RollbackRefused::FilesUnknown { task: "1-1".into() });
     assert_eq!(both.rollback(TaskId(1)), refused);
     assert_eq!(both.rollback(TaskId(2)), refused);
-}
-
-/// C-08: automatic where it takes nothing from anybody, a question otherwise.
-#[test]
-fn a_failed_task_is_reverted_by_itself_or_asked_about() {
-    let landings =
-        landings(vec![landing(1, &["a"], &[]), landing(2, &["a"], &[]), landing(3, &["b"], &[])]);
-    assert_eq!(landings.on_failure(TaskId(9)), AutoRevert::NothingLanded);
-    let revert = landings.rollback(TaskId(3)).unwrap();
-    assert_eq!(landings.on_failure(TaskId(3)), AutoRevert::Revert(revert));
-    let refused = RollbackRefused::FilesModified { files: 1, by: vec![TaskId(1)] };
-    assert_eq!(landings.on_failure(TaskId(2)), AutoRevert::Ask(refused));
 }
 
 #[test]

@@ -3,10 +3,8 @@
 use crate::fixture::{
     M1, World, ann, asked, check, checked, commit, done, failed, open, task, test_first,
 };
-use kapelle_core::command::{
-    AdvanceOutcome, AttemptOutcome, CandidateOutcome, DeliveryOutcome, Spending,
-};
-use kapelle_core::event::{Interruption, PauseReason, Restart};
+use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, DeliveryOutcome, Spending};
+use kapelle_core::event::{Interruption, PauseReason};
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::limits;
 use kapelle_core::mission::MissionStatus;
@@ -70,12 +68,14 @@ fn a_dependent_starts_with_the_commit_that_merges_its_dependency() {
     assert_eq!(world.working(), ["1".to_owned()].into());
     world.finish("1", done(5, &["a"]));
     assert!(world.working().is_empty(), "2 started before 1 was merged");
-    let fence = world.fence_of("1");
-    world.must(Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(commit(5)) });
+    world.build("1", 5);
     let fence = world.fence_of("1");
     let events = world.must(Command::FinishAdvance { fence, outcome: AdvanceOutcome::Advanced });
     assert!(
-        matches!(events.as_slice(), [Event::TaskMerged { .. }, Event::LeaseGranted { .. }]),
+        matches!(
+            events.as_slice(),
+            [Event::LaneLanded { .. }, Event::TaskMerged { .. }, Event::LeaseGranted { .. }]
+        ),
         "{events:?}"
     );
 }
@@ -347,58 +347,6 @@ fn a_refused_delivery_needs_a_new_approval() {
     assert_eq!(mission_status(&world), MissionStatus::Delivered);
 }
 
-/// Two changes that pass alone can fail together: the candidate is what must pass.
-#[test]
-fn a_candidate_that_fails_is_not_merged_and_its_task_starts_over() {
-    let mut world = World::with(vec![task("1", &[]), task("2", &[])], checked());
-    world.chores();
-    world.finish("1", done(5, &["a"]));
-    world.chores();
-    world.finish("2", done(6, &["b"]));
-    let gate = world.fence_of("2");
-    world.must(Command::FinishChecks { fence: gate, results: check(true) });
-    let fence = world.fence_of("2");
-    let built = CandidateOutcome::Built(commit(56));
-    world.must(Command::FinishCandidate { fence, outcome: built });
-    let fence = world.fence_of("2");
-    let events = world.must(Command::FinishChecks { fence, results: check(false) });
-    let start_over = events
-        .iter()
-        .any(|event| matches!(event, Event::RetryScheduled { from: Restart::Flow, .. }));
-    assert!(start_over, "{events:?}");
-    assert_eq!(world.state().mission(M1).unwrap().tip, Some(commit(5)));
-}
-
-#[test]
-fn a_conflict_is_tried_once_more_and_then_a_person_is_needed() {
-    let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.chores();
-    for expected in [Status::Retrying, Status::DeadLetter] {
-        world.finish("1", done(5, &["a"]));
-        let fence = world.fence_of("1");
-        let outcome = CandidateOutcome::Conflict { paths: vec!["a".into()] };
-        world.must(Command::FinishCandidate { fence, outcome });
-        assert_eq!(world.status("1"), expected);
-        world.wait(0);
-    }
-}
-
-#[test]
-fn a_branch_that_somebody_else_moved_gets_a_new_candidate() {
-    let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.chores();
-    world.finish("1", done(5, &["a"]));
-    let fence = world.fence_of("1");
-    world.must(Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(commit(5)) });
-    let fence = world.fence_of("1");
-    let outcome = AdvanceOutcome::Moved { actual: commit(9) };
-    world.must(Command::FinishAdvance { fence, outcome });
-    let Some(Effect::BuildCandidate { onto, .. }) = world.running.values().next() else {
-        panic!("{:?}", world.running)
-    };
-    assert_eq!(onto, &commit(9));
-}
-
 #[test]
 fn a_chore_that_keeps_failing_pauses_the_mission_for_a_person() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
@@ -537,8 +485,7 @@ fn a_branch_that_lost_merged_work_needs_a_person() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
     world.chores();
     world.finish("1", done(5, &["a"]));
-    let fence = world.fence_of("1");
-    world.must(Command::FinishCandidate { fence, outcome: CandidateOutcome::Built(commit(5)) });
+    world.build("1", 5);
     let fence = world.fence_of("1");
     let outcome = AdvanceOutcome::Lost { actual: commit(9) };
     world.must(Command::FinishAdvance { fence, outcome });
@@ -551,7 +498,7 @@ fn a_branch_that_lost_merged_work_needs_a_person() {
     );
     assert_eq!(mission.tip, Some(commit(1)));
     world.must(Command::ResumeMission { mission: M1, by: ann() });
-    assert!(matches!(world.running.values().next(), Some(Effect::AdvanceBranch { .. })));
+    assert!(matches!(world.running.values().next(), Some(Effect::LandLane { .. })));
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(crate) struct TaskFacts {
     pub priority: Priority,
     pub needs: Vec<TaskId>,
     pub merged: Option<Commit>,
+    /// It was merged, and taken back.
+    pub rolled_back: bool,
 }
 
 impl Facts {
@@ -52,7 +54,8 @@ impl Facts {
                     let needs = task.dependencies.iter();
                     let needs = needs.filter_map(|name| self.named(*mission, name)).collect();
                     let (mission, kind, priority) = (*mission, task.kind, task.priority);
-                    let facts = TaskFacts { mission, kind, priority, needs, merged: None };
+                    let (merged, rolled_back) = (None, false);
+                    let facts = TaskFacts { mission, kind, priority, needs, merged, rolled_back };
                     self.tasks.insert(TaskId(number), facts);
                 }
             }
@@ -70,6 +73,11 @@ impl Facts {
             Event::TaskMerged { task, commit, .. } => {
                 if let Some(facts) = self.tasks.get_mut(task) {
                     facts.merged = Some(commit.clone());
+                }
+            }
+            Event::TaskRolledBack { task, .. } => {
+                if let Some(facts) = self.tasks.get_mut(task) {
+                    (facts.merged, facts.rolled_back) = (None, true);
                 }
             }
             _ => {}
@@ -100,6 +108,12 @@ impl Facts {
 
     pub(crate) fn mission_of(&self, task: TaskId) -> Result<&MissionFacts, String> {
         self.mission(self.task(task)?.mission)
+    }
+
+    /// The tasks that need this one directly.
+    pub(crate) fn needing(&self, id: TaskId) -> impl Iterator<Item = (TaskId, &TaskFacts)> {
+        let needing = self.tasks.iter().filter(move |(_, task)| task.needs.contains(&id));
+        needing.map(|(id, task)| (*id, task))
     }
 
     pub(crate) fn tasks_of(&self, mission: MissionId) -> impl Iterator<Item = &TaskFacts> {

@@ -22,6 +22,8 @@ pub(super) struct Failures {
     missions: BTreeMap<MissionId, Tally>,
     dead: BTreeSet<TaskId>,
     blocked: BTreeSet<TaskId>,
+    /// What is being taken back, by the task that was asked for.
+    taken: BTreeMap<TaskId, Vec<TaskId>>,
     orchestrators: u32,
     notices: NoticePolicy,
     /// How often each cause was raised and not settled, and whether a person was told.
@@ -74,8 +76,11 @@ impl Failures {
                 let trouble = if untested { invalid } else { Trouble::TestsFail };
                 self.fails(*task, trouble, failure);
             }
-            Event::CandidateRejected { task, failure, .. } => {
-                self.fails(*task, Trouble::Failure(failure.kind), failure);
+            Event::RollbackStarted { task, tasks, .. } => {
+                self.taken.insert(*task, tasks.clone());
+            }
+            Event::RollbackFailed { task, .. } => {
+                self.taken.remove(task);
             }
             Event::AttemptFinished { task, .. } | Event::CheckpointRaised { task, .. } => {
                 self.tally(facts.task(*task)?.mission).abandoned = 0;
@@ -235,10 +240,14 @@ impl Failures {
         }
         for (id, task) in facts.tasks() {
             let mission = facts.mission(task.mission)?;
-            if mission.ended || task.merged.is_some() {
+            if mission.ended || task.merged.is_some() || task.rolled_back {
                 continue;
             }
-            let gone = |need: &TaskId| self.dead.contains(need) || self.blocked.contains(need);
+            let taken = |need: &TaskId| self.taken.values().flatten().any(|one| one == need);
+            let gone = |need: &TaskId| {
+                let back = facts.task(*need).is_ok_and(|need| need.rolled_back);
+                self.dead.contains(need) || self.blocked.contains(need) || back || taken(need)
+            };
             let expected = task.needs.iter().any(gone);
             let blocked = self.blocked.contains(&id);
             ensure(blocked == expected, || {

@@ -73,7 +73,7 @@ impl Leases {
             Event::LeaseGranted { .. } => self.grant(record, facts),
             Event::ChoreStarted { mission, fence, chore } => {
                 self.give(*fence)?;
-                let twin = self.chores.values().find(|(_, live)| live == chore);
+                let twin = self.chores.values().find(|live| **live == (*mission, *chore));
                 ensure(twin.is_none(), || format!("{chore:?} is in flight twice"))?;
                 self.chores.insert(*fence, (*mission, *chore));
                 Ok(())
@@ -106,10 +106,14 @@ impl Leases {
             | Event::ChoreWithdrawn { fence }
             | Event::BranchPrepared { fence, .. }
             | Event::ChecksFinished { fence, .. }
-            | Event::CandidateBuilt { fence, .. }
-            | Event::CandidateRejected { fence, .. }
-            | Event::TaskMerged { fence, .. }
-            | Event::BranchMoved { fence, .. }
+            | Event::LaneBuilt { fence, .. }
+            | Event::LaneTested { fence, .. }
+            | Event::LaneLanded { fence, .. }
+            | Event::ChangeConflicted { fence, .. }
+            | Event::ChangeRebased { fence, .. }
+            | Event::TargetMoved { fence, .. }
+            | Event::BaselineMeasured { fence, .. }
+            | Event::RevertBuilt { fence, .. }
             | Event::DeliveryRefused { fence, .. } => self.end_chore(*fence),
             Event::MissionDelivered { fence, mission, .. } => {
                 self.end_chore(*fence)?;

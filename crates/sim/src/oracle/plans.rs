@@ -81,6 +81,7 @@ impl Plans {
             Event::TaskReported { task, fence, .. } => judge_fence(leases, *fence, *task),
             Event::ChangeRejected { task, .. }
             | Event::TaskRequeued { task, .. }
+            | Event::ChangeConflicted { task, question: Some(_), .. }
             | Event::RetryScheduled { task, from: Restart::Flow, .. } => {
                 let progress = self.tasks.entry(*task).or_default();
                 progress.operations_done = 0;

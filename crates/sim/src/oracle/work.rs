@@ -63,11 +63,9 @@ impl Work {
                 let checked = !facts.mission_of(*task)?.policy.checks.is_empty();
                 self.judge_phase(*task, *phase, change, checked)
             }
-            Event::CandidatePassed { task, candidate } => {
-                let unchecked = facts.mission_of(*task)?.policy.checks.is_empty();
-                ensure(unchecked || self.is_proved(candidate), || {
-                    format!("candidate {} passed without checks", candidate.short())
-                })
+            Event::ChangeConflicted { task, question: Some(_), .. } => {
+                self.tasks.entry(*task).or_default().phases_accepted = 0;
+                Ok(())
             }
             Event::TaskMerged { task, commit, .. } => {
                 let branch = &facts.mission_of(*task)?.branch;
@@ -77,7 +75,8 @@ impl Work {
             }
             Event::DeliveryProposed { mission, commit } => {
                 let is_in = |merged: &Commit| repo.is_ancestor(merged, commit);
-                let all_in = |task: &TaskFacts| task.merged.as_ref().is_some_and(is_in);
+                let all_in =
+                    |task: &TaskFacts| task.rolled_back || task.merged.as_ref().is_some_and(is_in);
                 ensure(facts.tasks_of(*mission).all(all_in), || {
                     format!("{mission} is proposed at {}, without all of it", commit.short())
                 })
@@ -124,7 +123,7 @@ impl Work {
             format!("the checks of {} count, but {missing:?} did not run", commit.short())
         })?;
         let passed = Passed::from(results.iter().all(|result| result.passed));
-        ensure(repo.ran(commit, passed), || {
+        ensure(repo.ran(commit, results), || {
             format!("the journal has checks on {} that never ran so", commit.short())
         })?;
         if passed == Passed::Yes {

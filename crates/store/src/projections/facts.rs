@@ -53,8 +53,28 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         }
         Event::CheckpointAnswered { task, input, by, .. } => told.answer(*task, input, by),
         Event::ChecksFinished { task, fence, commit, results } => {
-            told.checks(*task, *fence, commit, results)
+            // Of journals from before there were lanes.
+            let candidate = match state.live(*fence) {
+                Some(Live::Chore { chore: Chore::LaneTest(_), .. }) => "candidate",
+                _ => "gate",
+            };
+            told.checks(*task, candidate, commit, results)
         }
+        Event::LaneTested { lane, mission, candidate, results, .. } => {
+            let queue = state.mission(*mission).and_then(|mission| mission.merge_queue());
+            let first = queue.and_then(|queue| queue.members(*lane).first().copied());
+            first.map_or(Ok(()), |task| told.checks(task, "candidate", candidate, results))
+        }
+        Event::ChangeConflicted { task, question, .. } => match question {
+            Some(question) => told.question_of_queue(*task, question),
+            None => Ok(()),
+        },
+        // What was proposed is not what will be.
+        Event::RollbackStarted { mission, .. } => told.run(
+            "UPDATE approvals SET status = 'cancelled', ended_at = ?2
+            WHERE mission_id = ?1 AND status = 'pending'",
+            params![mission.to_string(), time(told.at)],
+        ),
         Event::DeliveryProposed { mission, commit } => told.propose(*mission, commit),
         Event::DeliveryApproved { mission, by, .. } => told.run(
             "UPDATE approvals SET status = 'approved', approved_by = ?2, approved_at = ?3
@@ -112,7 +132,17 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         | Event::CandidateRejected { .. }
         | Event::CandidatePassed { .. }
         | Event::TaskMerged { .. }
-        | Event::BranchMoved { .. } => Ok(()),
+        | Event::BranchMoved { .. }
+        | Event::LaneFormed { .. }
+        | Event::LaneBuilt { .. }
+        | Event::LanePassed { .. }
+        | Event::LaneLanded { .. }
+        | Event::ChangeRebased { .. }
+        | Event::TargetMoved { .. }
+        | Event::BaselineMeasured { .. }
+        | Event::RollbackFailed { .. }
+        | Event::RevertBuilt { .. }
+        | Event::TaskRolledBack { .. } => Ok(()),
     }
 }
 
@@ -255,6 +285,14 @@ impl Telling<'_> {
         )
     }
 
+    /// The merge queue asks about what the last attempt left.
+    fn question_of_queue(&self, task: TaskId, question: &Question) -> Result<(), Error> {
+        let mut last =
+            self.conn.prepare_cached("SELECT max(fence) FROM attempts WHERE task_id = ?1")?;
+        let fence: i64 = last.query_row(params![task.0], |row| row.get(0))?;
+        self.question(task, Fence(fence.unsigned_abs()), question)
+    }
+
     fn answer(&self, task: TaskId, input: &str, by: &Actor) -> Result<(), Error> {
         self.run(
             "UPDATE checkpoints SET status = 'answered', answer = ?2, answered_by = ?3,
@@ -267,14 +305,10 @@ impl Telling<'_> {
     fn checks(
         &self,
         task: TaskId,
-        fence: Fence,
+        kind: &str,
         commit: &Commit,
         results: &[CheckResult],
     ) -> Result<(), Error> {
-        let kind = match self.state.live(fence) {
-            Some(Live::Chore { chore: Chore::CandidateChecks(_), .. }) => "candidate",
-            _ => "gate",
-        };
         for (position, result) in (0_i64..).zip(results) {
             self.run(
                 "INSERT INTO checks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",

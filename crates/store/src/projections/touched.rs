@@ -20,6 +20,7 @@ impl Touched {
             | Event::MissionResumed { mission, .. }
             | Event::MissionCancelled { mission, .. }
             | Event::MissionDelivered { mission, .. }
+            | Event::RollbackStarted { mission, .. }
             | Event::BranchPrepared { mission, .. } => {
                 self.whole_mission(state, *mission);
                 self.team = Team::Changed;
@@ -70,7 +71,28 @@ impl Touched {
             | Event::CandidateBuilt { task, .. }
             | Event::CandidateRejected { task, .. }
             | Event::CandidatePassed { task, .. }
-            | Event::BranchMoved { task, .. } => self.task(state, *task),
+            | Event::BranchMoved { task, .. }
+            | Event::ChangeConflicted { task, .. }
+            | Event::ChangeRebased { task, .. }
+            | Event::RevertBuilt { task, .. } => self.task(state, *task),
+            // What moves in a lane moves all who are aboard, and those behind it.
+            Event::LaneFormed { mission, .. }
+            | Event::LaneBuilt { mission, .. }
+            | Event::LaneTested { mission, .. }
+            | Event::LanePassed { mission, .. }
+            | Event::LaneLanded { mission, .. }
+            | Event::TargetMoved { mission, .. }
+            | Event::BaselineMeasured { mission, .. } => {
+                self.missions.insert(*mission);
+                let queue = state.mission(*mission).and_then(|mission| mission.merge_queue());
+                self.tasks
+                    .extend(queue.into_iter().flat_map(|q| q.aboard().map(|(task, ..)| task)));
+            }
+            Event::RollbackFailed { task, .. } | Event::TaskRolledBack { task, .. } => {
+                if let Some(task) = state.task(*task) {
+                    self.whole_mission(state, task.mission);
+                }
+            }
             Event::TaskMerged { task, .. } => {
                 self.task(state, *task);
                 let dependents = state.task(*task).map(|task| task.dependents.iter());

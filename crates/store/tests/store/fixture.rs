@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use kapelle_core::command::{
-    AdvanceOutcome, AttemptOutcome, CandidateOutcome, CheckResult, DeliveryOutcome, Spending,
+    AdvanceOutcome, AttemptOutcome, CheckResult, DeliveryOutcome, LaneOutcome, RewriteOutcome,
+    Spending,
 };
+use kapelle_core::effect::Merge;
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::flow::Phase;
+use kapelle_core::merge::Step;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::plan::Plan;
 use kapelle_core::policy::{Check, Policy};
@@ -29,6 +32,11 @@ pub struct Host {
     now: u64,
     luck: u64,
     commits: u64,
+}
+
+fn check(passed: bool) -> CheckResult {
+    let (name, output) = ("test".to_owned(), "1 test ran".to_owned());
+    CheckResult { name, passed, output, duration_ms: 12 }
 }
 
 pub fn me() -> Actor {
@@ -200,18 +208,29 @@ impl Host {
                 let red = matches!(task.stage, Stage::Gating { .. })
                     && task.phase(&state.mission(task.mission).unwrap().policy) == Some(Phase::Red);
                 let passed = red == self.chance(15);
-                let (name, output) = ("test".to_owned(), "1 test ran".to_owned());
-                let results = vec![CheckResult { name, passed, output, duration_ms: 12 }];
-                Command::FinishChecks { fence, results }
+                Command::FinishChecks { fence, results: vec![check(passed)] }
             }
-            Effect::BuildCandidate { .. } => {
+            Effect::TestLane { .. } | Effect::MeasureBaseline { .. } => {
+                let passed = !self.chance(15);
+                Command::FinishChecks { fence, results: vec![check(passed)] }
+            }
+            Effect::BuildLane { changes, .. } => {
                 let paths = vec!["src/lib.rs".to_owned()];
-                let conflict = self.chance(20);
-                let built = CandidateOutcome::Built(self.commit());
-                let outcome = if conflict { CandidateOutcome::Conflict { paths } } else { built };
-                Command::FinishCandidate { fence, outcome }
+                let outcome = match self.chance(20) {
+                    true => LaneOutcome::Conflict { task: changes[0].task, paths },
+                    false => LaneOutcome::Built(self.steps(changes)),
+                };
+                Command::FinishLane { fence, outcome }
             }
-            Effect::AdvanceBranch { .. } => {
+            Effect::RebaseChange { .. } | Effect::BuildRevert { .. } => {
+                let (change, touched) = (self.commit(), vec!["src/lib.rs".to_owned()]);
+                let outcome = match self.chance(30) {
+                    true => RewriteOutcome::Conflict { paths: touched },
+                    false => RewriteOutcome::Written { change, touched },
+                };
+                Command::FinishRewrite { fence, outcome }
+            }
+            Effect::LandLane { .. } => {
                 let actual = self.commit();
                 let moved = self.chance(10);
                 let outcome = match moved {
@@ -226,6 +245,10 @@ impl Host {
                 Command::FinishDelivery { fence, outcome }
             }
         }
+    }
+
+    fn steps(&mut self, changes: &[Merge]) -> Vec<Step> {
+        changes.iter().map(|merge| Step { task: merge.task, commit: self.commit() }).collect()
     }
 
     fn finish_attempt(&mut self, fence: Fence) -> Command {

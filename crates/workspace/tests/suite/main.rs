@@ -11,5 +11,6 @@ mod git;
 mod process;
 mod reaper;
 mod repository;
+mod rewrite;
 mod sandbox;
 mod worktree;

@@ -3,6 +3,7 @@
 use crate::effect::Effect;
 use crate::event::{Chore, Event};
 use crate::ids::{Commit, Fence, MissionId, TaskId};
+use crate::merge::Step;
 use crate::mission::MissionStage;
 use crate::state::{Live, State, Timer};
 use crate::task::Stage;
@@ -20,26 +21,31 @@ impl State {
                     self.with_mission(mission, |m| m.chore_failures += 1);
                     match retry_at {
                         Some(at) => self.park(mission, chore, *at),
-                        None => self.want(mission, chore),
+                        None => self.want_again(mission, chore),
                     }
                 }
             }
             Event::ChoreDue { mission, chore } => {
-                let due = self.timers.iter().find(|(_, t)| *t == Timer::Chore(*mission, *chore));
+                let chore = self.chore_today(*mission, *chore);
+                let due = self.timers.iter().find(|(_, t)| *t == Timer::Chore(*mission, chore));
                 if let Some(due) = due.copied() {
                     self.timers.remove(&due);
                 }
-                self.with_mission(*mission, |m| m.counts.parked -= 1);
-                self.want(*mission, *chore);
+                self.with_mission(*mission, |m| {
+                    m.counts.parked -= 1;
+                    m.merging.parked.remove(&chore);
+                });
+                self.want_again(*mission, chore);
             }
             Event::ChoreWithdrawn { fence } => {
                 if let Some(Live::Chore { mission, chore }) = self.end_live(*fence) {
-                    self.want(mission, chore);
+                    self.want_again(mission, chore);
                 }
             }
             Event::BranchPrepared { mission, fence, tip } => {
                 self.chore_done(*fence);
                 self.with_mission(*mission, |m| m.tip = Some(tip.clone()));
+                self.open_queue(*mission, tip);
                 self.release_unblocked(*mission);
             }
             Event::ChecksFinished { task, fence, commit, results } => {
@@ -50,34 +56,33 @@ impl State {
             Event::PhaseAccepted { task, change, .. } => self.accept_phase(*task, change),
             Event::CandidateBuilt { task, fence, candidate } => {
                 self.chore_done(*fence);
-                let candidate = Some(candidate.clone());
-                self.move_to(*task, Stage::Merging { candidate, checked: false });
-                self.want_for(*task, Chore::CandidateChecks(*task));
+                let steps = [Step { task: *task, commit: candidate.clone() }];
+                self.with_lane_of(*task, |queue, lane| {
+                    let onto = queue.tip().clone();
+                    queue.built(lane, &onto, &steps);
+                });
             }
             Event::CandidateRejected { task, fence, failure } => {
                 self.chore_done(*fence);
                 self.fail(*task, failure);
             }
             Event::CandidatePassed { task, candidate } => {
-                self.unwant(*task, Chore::CandidateChecks(*task));
-                let candidate = Some(candidate.clone());
-                self.move_to(*task, Stage::Merging { candidate, checked: true });
-                self.want_for(*task, Chore::Advance(*task));
+                self.with_lane_of(*task, |queue, lane| queue.passed(lane, candidate, &[], &[]));
             }
-            Event::TaskMerged { task, fence, commit, at } => {
-                self.merge(*task, *fence, commit, *at);
+            Event::TaskMerged { task, fence, commit, onto, at } => {
+                self.merge(*task, *fence, (onto.as_ref(), commit), *at);
             }
             Event::BranchMoved { task, fence, actual } => {
                 self.chore_done(*fence);
                 self.with_mission_of(*task, |m| m.tip = Some(actual.clone()));
-                self.move_to(*task, Stage::Merging { candidate: None, checked: false });
-                self.want_for(*task, Chore::Candidate(*task));
+                self.with_queue_of(*task, |queue| queue.moved(actual.clone()));
             }
             _ => {}
         }
     }
 
     pub(in crate::state) fn start_chore(&mut self, mission: MissionId, fence: Fence, chore: Chore) {
+        let chore = self.chore_today(mission, chore);
         self.with_mission(mission, |m| {
             m.chores.remove(&chore);
         });
@@ -93,33 +98,23 @@ impl State {
                 branch: mission.branch.clone(),
                 base: mission.base.clone(),
             },
-            Chore::Gate(task) | Chore::CandidateChecks(task) => {
-                let commit = match &self.task(task)?.stage {
-                    Stage::Gating { change } => change.clone(),
-                    Stage::Merging { candidate, .. } => candidate.clone()?,
-                    _ => return None,
-                };
-                Effect::RunChecks { task, commit, policy: mission.policy.clone() }
-            }
-            Chore::Candidate(task) => Effect::BuildCandidate {
-                task,
-                onto: mission.tip.clone()?,
-                change: self.task(task)?.accepted.clone()?,
-            },
-            Chore::Advance(task) => {
-                let Stage::Merging { candidate, .. } = &self.task(task)?.stage else { return None };
-                Effect::AdvanceBranch {
-                    task,
-                    branch: mission.branch.clone(),
-                    from: mission.tip.clone()?,
-                    to: candidate.clone()?,
-                }
+            Chore::Gate(task) => {
+                let Stage::Gating { change } = &self.task(task)?.stage else { return None };
+                let (commit, policy) = (change.clone(), mission.policy.clone());
+                Effect::RunChecks { task, commit, policy }
             }
             Chore::Delivery(id) => {
                 let MissionStage::Approved { commit, .. } = &mission.stage else { return None };
                 let target = mission.target.clone();
                 Effect::Deliver { mission: id, target, commit: commit.clone() }
             }
+            Chore::LaneBuild(_)
+            | Chore::LaneTest(_)
+            | Chore::LaneLand(_)
+            | Chore::Rebase(_)
+            | Chore::Baseline(_)
+            | Chore::Revert(_) => return self.queue_effect(mission, chore),
+            Chore::Candidate(_) | Chore::CandidateChecks(_) | Chore::Advance(_) => return None,
         })
     }
 
@@ -142,41 +137,40 @@ impl State {
         }
     }
 
-    /// The one door of the merge queue: everything that a change has to show is shown.
-    pub(in crate::state) fn enter_merge_queue(&mut self, id: TaskId) {
-        self.move_to(id, Stage::Queued);
-        self.with_mission_of(id, |m| m.merge_queue.push_back(id));
-        self.next_merge(id);
-    }
-
     pub(in crate::state) fn merge(
         &mut self,
         id: TaskId,
         fence: Fence,
-        commit: &Commit,
+        (onto, commit): (Option<&Commit>, &Commit),
         at: Timestamp,
     ) {
         self.chore_done(fence);
+        // Before there were lanes, this was all that was said of a change that landed.
+        let before = self.task(id).and_then(|task| self.mission(task.mission)?.tip.clone());
+        self.with_lane_of(id, |queue, lane| queue.landed(lane));
+        if onto.is_none() {
+            self.with_mission_of(id, |mission| mission.tip = Some(commit.clone()));
+        }
+        if let Some(onto) = onto.or(before.as_ref()) {
+            self.note_landing(id, onto, commit);
+        }
         self.with_task(id, |task| {
             task.merged = Some(commit.clone());
             task.ended_at = Some(at);
         });
-        self.with_mission_of(id, |mission| {
-            mission.tip = Some(commit.clone());
-            mission.failure_rate.succeeded();
-        });
+        self.with_mission_of(id, |mission| mission.failure_rate.succeeded());
         self.move_to(id, Stage::Done);
         self.release_dependents(id);
     }
 
-    /// The head of the merge queue gets its candidate, if nobody has one.
-    pub(in crate::state) fn next_merge(&mut self, of_mission_of: TaskId) {
-        let Some(id) = self.task(of_mission_of).map(|t| t.mission) else { return };
-        let Some(mission) = self.mission(id) else { return };
-        let (None, Some(&head)) = (mission.merging, mission.merge_queue.front()) else { return };
-        self.with_mission(id, |m| m.merging = Some(head));
-        self.move_to(head, Stage::Merging { candidate: None, checked: false });
-        self.want(id, Chore::Candidate(head));
+    /// What was in flight is not any more, and is wanted as before; of the merge queue's only if
+    /// the queue still says so.
+    fn want_again(&mut self, mission: MissionId, chore: Chore) {
+        if chore.is_of_queue() {
+            self.sync_merge(mission);
+        } else {
+            self.want(mission, chore);
+        }
     }
 
     pub(in crate::state) fn chore_done(&mut self, fence: Fence) {
@@ -187,6 +181,11 @@ impl State {
 
     pub(in crate::state) fn park(&mut self, mission: MissionId, chore: Chore, until: Timestamp) {
         self.timers.insert((until, Timer::Chore(mission, chore)));
-        self.with_mission(mission, |m| m.counts.parked += 1);
+        self.with_mission(mission, |m| {
+            m.counts.parked += 1;
+            if chore.is_of_queue() {
+                m.merging.parked.insert(chore);
+            }
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Failures: what is remembered of them, who is told, and how a task comes back.
 
 use crate::escalation::{Cause, Hands, Hardship, Next, Notify};
-use crate::event::{Chore, Event, PauseReason};
+use crate::event::{Event, PauseReason};
 use crate::failure::Failure;
 use crate::ids::{MissionId, TaskId};
 use crate::state::failure::failed_attempt;
@@ -72,7 +72,6 @@ impl State {
         if let Some(told) = told {
             self.with_hardship(id, |hardship| hardship.story.failed(told));
         }
-        self.unwant(id, Chore::CandidateChecks(id));
     }
 
     fn with_hardship(&mut self, id: TaskId, change: impl FnOnce(&mut Hardship)) {

@@ -12,10 +12,7 @@ impl State {
     pub(in crate::state) fn release_unblocked(&mut self, mission: MissionId) {
         let ids: Vec<TaskId> = self.mission(mission).map_or(Vec::new(), |m| m.task_ids().collect());
         for id in ids {
-            let free = self.task(id).is_some_and(|t| t.waits_for == 0 && t.stage == Stage::Waiting);
-            if free {
-                self.move_to(id, Stage::Ready);
-            }
+            self.release_if_free(id);
         }
     }
 
@@ -23,10 +20,13 @@ impl State {
         let dependents = self.task(done).map(|t| t.dependents.clone()).unwrap_or_default();
         for id in dependents {
             self.with_task(id, |task| task.waits_for = task.waits_for.saturating_sub(1));
-            let free = self.task(id).is_some_and(|t| t.waits_for == 0 && t.stage == Stage::Waiting);
-            if free {
-                self.move_to(id, Stage::Ready);
-            }
+            self.release_if_free(id);
+        }
+    }
+
+    pub(in crate::state) fn release_if_free(&mut self, id: TaskId) {
+        if self.task(id).is_some_and(|t| t.waits_for == 0 && t.stage == Stage::Waiting) {
+            self.move_to(id, Stage::Ready);
         }
     }
 
@@ -42,7 +42,7 @@ impl State {
     pub(in crate::state) fn move_to(&mut self, id: TaskId, stage: Stage) {
         let Some(task) = self.task(id) else { return };
         let (mission, old) = (task.mission, task.stage.clone());
-        let merge_ends = matches!(stage, Stage::Done | Stage::Failed { .. });
+        let leaves_queue = State::is_merging(&old) && !State::is_merging(&stage);
         self.with_mission(mission, |m| {
             match &old {
                 Stage::Ready => m.counts.ready = m.counts.ready.saturating_sub(1),
@@ -50,6 +50,7 @@ impl State {
                 Stage::Asking { .. } => m.counts.asking -= 1,
                 Stage::DeadLetter => m.counts.dead -= 1,
                 Stage::Blocked { .. } => m.counts.blocked -= 1,
+                Stage::Done => m.counts.completed -= 1,
                 _ => {}
             }
             match &stage {
@@ -57,13 +58,10 @@ impl State {
                 Stage::Backoff { .. } => m.counts.parked += 1,
                 Stage::Asking { .. } => m.counts.asking += 1,
                 Stage::Done => m.counts.completed += 1,
+                Stage::RolledBack => m.counts.rolled_back += 1,
                 Stage::DeadLetter => m.counts.dead += 1,
                 Stage::Blocked { .. } => m.counts.blocked += 1,
                 _ => {}
-            }
-            if merge_ends && m.merging == Some(id) {
-                m.merging = None;
-                m.merge_queue.pop_front();
             }
         });
         if let Stage::Backoff { until } = old {
@@ -74,8 +72,8 @@ impl State {
         }
         self.with_task(id, |task| task.stage = stage);
         self.reschedule(id, &old);
-        if merge_ends {
-            self.next_merge(id);
+        if leaves_queue {
+            self.with_queue(mission, |queue| queue.withdrawn(id));
         }
         if self.task(id).is_some_and(|task| task.stage.is_final()) {
             self.pass_turn(id);
@@ -113,6 +111,7 @@ impl State {
         };
         self.with_mission(mission, |m| {
             m.live.remove(&fence);
+            m.merging.stale.remove(&fence);
         });
         Some(live)
     }
@@ -166,7 +165,14 @@ impl State {
         self.scaling_stale = true;
         let chores = open && !mission.chores.is_empty();
         let ready = open && mission.counts.ready > 0;
-        for (set, wanted) in [(&mut self.with_chores, chores), (&mut self.with_ready, ready)] {
+        let merging = &mission.merging;
+        let merges = !merging.stale.is_empty() || (open && !merging.planned.is_empty());
+        let sets = [
+            (&mut self.with_chores, chores),
+            (&mut self.with_ready, ready),
+            (&mut self.with_merges, merges),
+        ];
+        for (set, wanted) in sets {
             if wanted {
                 set.insert(id);
             } else {

@@ -1,13 +1,13 @@
 //! Missions: opened, planned, ended.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::checklist::Checklist;
 use crate::escalation::FailureRate;
 use crate::event::{Chore, Event};
 use crate::ids::{MissionId, TaskId};
-use crate::mission::{Counts, Mission, MissionStage};
+use crate::mission::{Counts, Merging, Mission, MissionStage};
 use crate::money::Usd;
 use crate::plan::PlannedTask;
 use crate::plan::gaps::Gaps;
@@ -47,8 +47,7 @@ impl State {
             reserved: Usd::ZERO,
             chores: BTreeSet::new(),
             live: BTreeSet::new(),
-            merge_queue: VecDeque::new(),
-            merging: None,
+            merging: Merging::default(),
             chore_failures: 0,
             abandoned: 0,
             failure_rate: FailureRate::default(),
@@ -126,8 +125,8 @@ impl State {
             m.ended_at = Some(at);
             m.chores.clear();
             m.counts.ready = 0;
-            m.merge_queue.clear();
-            m.merging = None;
+            let landings = std::mem::take(&mut m.merging.landings);
+            m.merging = Merging { landings, ..Merging::default() };
             m.counts.parked = 0;
             m.counts.asking = 0;
         });
@@ -168,6 +167,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         said: None,
         next_in_batch: None,
         batch_turn: None,
+        touched: BTreeSet::new(),
         merged: None,
         spent: Usd::ZERO,
         started_at: None,

@@ -99,11 +99,4 @@ impl State {
         });
         self.release_if_free(next);
     }
-
-    fn release_if_free(&mut self, id: TaskId) {
-        let free = self.task(id).is_some_and(|t| t.waits_for == 0 && t.stage == Stage::Waiting);
-        if free {
-            self.move_to(id, Stage::Ready);
-        }
-    }
 }

@@ -109,6 +109,7 @@ fn is_in_hand(stage: &Stage) -> bool {
         | Stage::Asking { .. }
         | Stage::Blocked { .. }
         | Stage::Done
+        | Stage::RolledBack
         | Stage::DeadLetter => false,
     }
 }
@@ -127,6 +128,7 @@ fn is_open(stage: &Stage) -> bool {
         | Stage::Merging { .. }
         | Stage::Blocked { .. }
         | Stage::Done
+        | Stage::RolledBack
         | Stage::DeadLetter => false,
     }
 }

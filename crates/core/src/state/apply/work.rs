@@ -25,9 +25,10 @@ impl State {
                     self.timers.insert((*expires_at, Timer::Lease(*fence)));
                 }
             }
-            Event::AttemptFinished { task, fence, change, .. } => {
+            Event::AttemptFinished { task, fence, change, touched } => {
                 self.attempted(*task);
                 self.end_attempt(*fence, Billed::AtItsEnd, at);
+                self.with_task(*task, |t| t.touched.extend(touched.iter().cloned()));
                 let gating = Stage::Gating { change: change.clone() };
                 self.move_to(*task, gating);
                 self.want_for(*task, Chore::Gate(*task));

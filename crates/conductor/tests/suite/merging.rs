@@ -1,0 +1,122 @@
+//! The merge queue and rollback on a real repository: lanes, conflicts, and work taken back.
+
+use kapelle_conductor::Opened;
+use kapelle_core::mission::MissionStage;
+use kapelle_core::plan::Plan;
+use kapelle_core::policy::Check;
+use kapelle_core::status::Status;
+use kapelle_core::task::Stage;
+use kapelle_core::{Command, MissionId, State, TaskId};
+
+use crate::fixture::{Fixture, git, me, soon, team};
+
+const M1: MissionId = MissionId(1);
+
+/// A mission of tasks that need nothing, with one check.
+fn mission(fixture: &Fixture, tasks: &[&str], check: &str) -> Command {
+    let Command::OpenMission { request, goal, target, base, mut policy, by, .. } =
+        fixture.mission("merging")
+    else {
+        unreachable!("a mission is opened")
+    };
+    let task = |id: &&str| format!(r#"{{"id": "{id}", "title": "task {id}"}}"#);
+    let tasks = tasks.iter().map(task).collect::<Vec<_>>().join(", ");
+    let plan = Plan::parse(&format!(r#"{{"tasks": [{tasks}]}}"#)).unwrap();
+    policy.checks = vec![Check { name: "c".into(), command: check.into(), timeout_ms: 20_000 }];
+    Command::OpenMission { request, goal, target, base, plan, policy, by }
+}
+
+/// Opens the mission and lets its conductor work.
+async fn begin(fixture: &Fixture, tasks: &[&str], check: &str) -> Opened {
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    opened.handle.send(mission(fixture, tasks, check)).await.unwrap();
+    opened
+}
+
+async fn until(opened: &Opened, wanted: fn(&State) -> bool) {
+    let mut commits = opened.handle.follow();
+    while !opened.handle.look(wanted).await.unwrap() {
+        soon("a commit", commits.recv()).await.unwrap();
+    }
+}
+
+async fn end(opened: Opened) {
+    opened.handle.shut_down();
+    soon("the end", opened.conductor.ended()).await.unwrap();
+}
+
+fn status_of(state: &State, task: u32) -> Status {
+    state.task(TaskId(task)).unwrap().status(state.mission(M1).unwrap())
+}
+
+fn is_proposed(state: &State) -> bool {
+    state.mission(M1).is_some_and(|m| matches!(m.stage, MissionStage::Proposed { .. }))
+}
+
+/// The files on the mission's branch.
+fn files(fixture: &Fixture) -> String {
+    git(&fixture.repo(), &["ls-tree", "--name-only", "kapelle/m1"]).replace('\n', " ")
+}
+
+/// GIT-13, GIT-14: what one task brought goes by a commit of its own, and nothing else does.
+#[tokio::test]
+async fn a_landed_task_is_taken_back_alone() {
+    let fixture = Fixture::new("echo $KAPELLE_TASK > file-$KAPELLE_TASK");
+    let opened = begin(&fixture, &["1", "2", "3"], "true").await;
+    until(&opened, is_proposed).await;
+    assert_eq!(files(&fixture), "file-1 file-2 file-3");
+    let (task, reason) = (TaskId(2), "not wanted".to_owned());
+    opened.handle.send(Command::RollbackTask { task, reason, by: me() }).await.unwrap();
+    until(&opened, |state| is_proposed(state) && status_of(state, 2) == Status::RolledBack).await;
+    assert_eq!(files(&fixture), "file-1 file-3");
+    let last = git(&fixture.repo(), &["log", "-1", "--format=%s", "kapelle/m1"]);
+    assert_eq!(last, "Rollback task 2");
+    end(opened).await;
+}
+
+/// Two changes that pass alone and fail together: one lands, the other is told why it did not.
+#[tokio::test]
+async fn what_fails_on_the_branch_does_not_land() {
+    let fixture = Fixture::new("echo $KAPELLE_TASK > file-$KAPELLE_TASK");
+    let opened = begin(&fixture, &["1", "2"], "test ! -e file-1 || test ! -e file-2").await;
+    until(&opened, |state| state.mission(M1).is_some_and(|m| m.counts.dead == 1)).await;
+    let landed = files(&fixture);
+    assert!(landed == "file-1" || landed == "file-2", "{landed}");
+    let told = opened.handle.look(|state| {
+        let dead = state.tasks().find(|task| task.stage == Stage::DeadLetter);
+        dead.and_then(|task| task.last_failure.clone()).unwrap().message
+    });
+    assert!(told.await.unwrap().starts_with("check c failed"));
+    end(opened).await;
+}
+
+/// GIT-19: a conflict that a rebase does not mend is a question to a person, who sees both sides;
+/// with the answer the task starts over on the branch as it is.
+#[tokio::test]
+async fn a_conflict_becomes_a_question_and_its_answer_a_new_start() {
+    let fixture = Fixture::new("echo $KAPELLE_TASK > shared");
+    let opened = begin(&fixture, &["1", "2"], "true").await;
+    until(&opened, |state| state.mission(M1).is_some_and(|m| m.counts.asking == 1)).await;
+    let (task, question) = opened
+        .handle
+        .look(|state| {
+            let asking = state.tasks().find_map(|task| match &task.stage {
+                Stage::Asking { question } => Some((task.id, question.clone())),
+                _ => None,
+            });
+            asking.unwrap()
+        })
+        .await
+        .unwrap();
+    let sides = format!("of task {} conflicts with kapelle/m1 at", task.0);
+    assert!(question.message.contains(&sides), "{}", question.message);
+    assert!(question.message.contains("in shared"), "{}", question.message);
+    let (resume_id, input) = (question.resume_id, "the second".to_owned());
+    let answer = Command::AnswerCheckpoint { task, resume_id, input, by: me() };
+    opened.handle.send(answer).await.unwrap();
+    until(&opened, is_proposed).await;
+    let content = git(&fixture.repo(), &["show", "kapelle/m1:shared"]);
+    assert_eq!(content, task.0.to_string());
+    end(opened).await;
+}

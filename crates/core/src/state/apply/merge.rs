@@ -1,0 +1,388 @@
+//! Merging and rollback: what the queue is told, and what should be in flight for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::effect::{Effect, Merge};
+use crate::event::{Chore, Event};
+use crate::ids::{Commit, MissionId, TaskId};
+use crate::merge::{AfterConflict, AfterTests, Change, LaneId, LanePlan, MergeQueue, Paths, Work};
+use crate::mission::{Mission, MissionStage};
+use crate::plan::TaskKind;
+use crate::rollback::{Landing, Migration, Revert, Tree};
+use crate::state::{Live, State};
+use crate::task::{Stage, Task};
+use crate::time::Timestamp;
+
+/// Broken work on the branch hurts everybody who starts from it: its reversal goes first.
+const ROLLBACK_PRIORITY: i64 = i64::MAX;
+
+impl State {
+    /// The arms of `apply` about lanes and rollbacks; it names each of them, so none is forgotten.
+    pub(in crate::state) fn apply_to_merge(&mut self, event: &Event) {
+        match event {
+            Event::LaneFormed { mission, members, behind, .. } => {
+                let plan = LanePlan { members: members.clone(), behind: behind.clone() };
+                self.with_queue(*mission, |queue| {
+                    queue.formed(&plan);
+                });
+            }
+            Event::LaneBuilt { mission, fence, lane, onto, steps } => {
+                self.chore_done(*fence);
+                self.with_queue(*mission, |queue| queue.built(*lane, onto, steps));
+            }
+            Event::LaneTested { mission, fence, lane, candidate, verdict, .. } => {
+                self.chore_done(*fence);
+                self.with_queue(*mission, |queue| judge(queue, *lane, candidate, verdict));
+            }
+            Event::LanePassed { mission, lane, candidate } => {
+                self.with_queue(*mission, |queue| queue.passed(*lane, candidate, &[], &[]));
+            }
+            Event::LaneLanded { mission, fence, lane, commit } => {
+                self.chore_done(*fence);
+                self.with_mission(*mission, |m| m.tip = Some(commit.clone()));
+                self.with_queue(*mission, |queue| queue.landed(*lane));
+            }
+            Event::TargetMoved { mission, fence, actual } => {
+                self.chore_done(*fence);
+                self.with_mission(*mission, |m| m.tip = Some(actual.clone()));
+                self.with_queue(*mission, |queue| queue.moved(actual.clone()));
+            }
+            Event::BaselineMeasured { mission, fence, commit, results } => {
+                self.chore_done(*fence);
+                let failed = results.iter().filter(|result| !result.passed);
+                let failing: Vec<String> = failed.map(|result| result.name.clone()).collect();
+                self.with_queue(*mission, |queue| queue.baseline_measured(commit, &failing));
+            }
+            Event::ChangeConflicted { .. } => self.conflict(event),
+            Event::ChangeRebased { task, fence, change, touched } => {
+                self.chore_done(*fence);
+                self.with_task(*task, |t| {
+                    t.accepted = Some(change.clone());
+                    t.touched = touched.iter().cloned().collect();
+                });
+                let paths = Paths::of(touched);
+                self.with_queue_of(*task, |queue| queue.rebased(*task, change.clone(), paths));
+            }
+            Event::RollbackStarted { mission, task, tasks, .. } => {
+                self.with_mission(*mission, |m| {
+                    m.merging.rollbacks.insert(*task, tasks.clone());
+                    if let MissionStage::Proposed { .. } = m.stage {
+                        m.stage = MissionStage::Open;
+                    }
+                });
+                self.sync_merge(*mission);
+            }
+            Event::RevertBuilt { task, fence, change } => {
+                self.chore_done(*fence);
+                self.enqueue_revert(*task, change);
+            }
+            Event::RollbackFailed { task, .. } => self.call_off_rollback(*task),
+            Event::TaskRolledBack { task, at, .. } => self.take_back(*task, *at),
+            _ => {}
+        }
+    }
+
+    /// The one door of the merge queue: everything that a change has to show is shown.
+    pub(in crate::state) fn enter_merge_queue(&mut self, id: TaskId) {
+        self.move_to(id, Stage::Queued);
+        let Some(task) = self.task(id) else { return };
+        let Some(commit) = task.accepted.clone() else { return };
+        let is_open = |need: &&TaskId| self.task(**need).is_none_or(|t| t.stage != Stage::Done);
+        let change = Change {
+            task: id,
+            commit,
+            priority: self.score(task).as_tenths(),
+            needs: task.dependencies.iter().filter(is_open).copied().collect(),
+            paths: paths_of(task),
+        };
+        self.with_queue_of(id, |queue| queue.enqueued(change));
+    }
+
+    fn conflict(&mut self, event: &Event) {
+        let Event::ChangeConflicted { task, fence, next, question, .. } = event else { return };
+        self.chore_done(*fence);
+        match (next, question) {
+            (AfterConflict::TryAlone, _) => {
+                self.with_queue_of(*task, |queue| queue.set_aside(*task));
+            }
+            (AfterConflict::Rebase, _) => {
+                self.with_queue_of(*task, |queue| queue.rebase_started(*task));
+            }
+            // A reversal that does not fit: its rollback is called off next.
+            (AfterConflict::AskPerson, None) => {
+                self.with_queue_of(*task, |queue| queue.withdrawn(*task));
+            }
+            (AfterConflict::AskPerson, Some(question)) => {
+                self.with_task(*task, Task::begin_anew);
+                self.discard(*task);
+                self.move_to(*task, Stage::Asking { question: question.clone() });
+            }
+        }
+    }
+
+    fn enqueue_revert(&mut self, root: TaskId, change: &Commit) {
+        let Some(mission) = self.task(root).and_then(|task| self.mission(task.mission)) else {
+            return;
+        };
+        let tasks = mission.merging.rollbacks.get(&root).into_iter().flatten();
+        let landings = tasks.filter_map(|task| mission.merging.landings.landing(*task));
+        let all = landings.map(|landing| match &landing.paths {
+            Paths::Known(files) => Some(files.iter().cloned().collect::<BTreeSet<_>>()),
+            Paths::Unknown => None,
+        });
+        let all: Option<Vec<BTreeSet<String>>> = all.collect();
+        let paths =
+            all.map_or(Paths::Unknown, |sets| Paths::Known(sets.into_iter().flatten().collect()));
+        let (commit, priority, needs) = (change.clone(), ROLLBACK_PRIORITY, BTreeSet::new());
+        let again = mission.merging.queue.as_ref().is_some_and(|q| q.standing(root).is_some());
+        self.with_queue_of(root, |queue| match again {
+            true => queue.rebased(root, commit, paths),
+            false => queue.enqueued(Change { task: root, commit, priority, needs, paths }),
+        });
+    }
+
+    fn call_off_rollback(&mut self, root: TaskId) {
+        let Some(id) = self.task(root).map(|task| task.mission) else { return };
+        self.with_mission(id, |m| {
+            m.merging.rollbacks.remove(&root);
+        });
+        self.with_queue(id, |queue| queue.withdrawn(root));
+    }
+
+    fn take_back(&mut self, id: TaskId, at: Timestamp) {
+        self.with_task(id, |task| {
+            task.merged = None;
+            task.ended_at = Some(at);
+        });
+        self.move_to(id, Stage::RolledBack);
+        let dependents = self.task(id).map(|t| t.dependents.clone()).unwrap_or_default();
+        for dependent in dependents {
+            self.with_task(dependent, |task| task.waits_for += 1);
+        }
+        self.with_mission_of(id, |m| {
+            m.merging.landings.rolled_back(id);
+            m.merging.rollbacks.retain(|_, tasks| {
+                tasks.retain(|task| *task != id);
+                !tasks.is_empty()
+            });
+        });
+        if let Some(mission) = self.task(id).map(|task| task.mission) {
+            self.sync_merge(mission);
+        }
+    }
+
+    /// What is known of a merged task for the day that somebody wants to take it back.
+    pub(in crate::state) fn note_landing(&mut self, id: TaskId, onto: &Commit, commit: &Commit) {
+        let Some(task) = self.task(id) else { return };
+        let landing = Landing {
+            task: id,
+            name: task.name().to_owned(),
+            commits: vec![commit.clone()],
+            paths: paths_of(task),
+            needs: task.dependencies.iter().copied().collect(),
+            wave: None,
+            migration: migration_of(task),
+            tree: Tree::Clean,
+            last_good: onto.clone(),
+        };
+        self.with_mission_of(id, |m| m.merging.landings.landed(landing));
+    }
+
+    pub(in crate::state) fn with_queue_of(
+        &mut self,
+        task: TaskId,
+        change: impl FnOnce(&mut MergeQueue),
+    ) {
+        if let Some(id) = self.task(task).map(|t| t.mission) {
+            self.with_queue(id, change);
+        }
+    }
+
+    /// Every change of a merge queue passes here, so that what should be in flight for it and the
+    /// stages of its tasks are right afterwards.
+    pub(in crate::state) fn with_queue(
+        &mut self,
+        id: MissionId,
+        change: impl FnOnce(&mut MergeQueue),
+    ) {
+        self.with_mission(id, |m| {
+            if let Some(queue) = &mut m.merging.queue {
+                change(queue);
+            }
+        });
+        self.sync_merge(id);
+    }
+
+    /// Compares what the queue wants with what is in flight for it.
+    pub(in crate::state) fn sync_merge(&mut self, id: MissionId) {
+        let Some(mission) = self.mission(id) else { return };
+        let Some(queue) = &mission.merging.queue else { return };
+        let planned = queue.plan();
+        let due = wanted(mission, queue);
+        let mut stale = BTreeSet::new();
+        let mut chores: BTreeSet<Chore> = due.keys().copied().collect();
+        for fence in &mission.live {
+            let Some(Live::Chore { chore, .. }) = self.live.get(fence) else { continue };
+            if !chore.is_of_queue() {
+                continue;
+            }
+            let runs = due.get(chore).zip(self.due.get(*fence));
+            if runs.is_some_and(|(work, effect)| effect.performs(work)) {
+                chores.remove(chore);
+            } else {
+                stale.insert(*fence);
+            }
+        }
+        chores.retain(|chore| !mission.merging.parked.contains(chore));
+        let stages = stages(mission, queue);
+        self.with_mission(id, |m| {
+            m.chores.retain(|chore| !chore.is_of_queue());
+            m.chores.extend(chores);
+            (m.merging.planned, m.merging.stale) = (planned, stale);
+            m.merging.aboard = stages.keys().copied().collect();
+            m.merging.aboard.retain(|task| !matches!(stages.get(task), Some(Stage::Queued)));
+        });
+        for (task, stage) in stages {
+            let moves =
+                self.task(task).is_some_and(|t| State::is_merging(&t.stage) && t.stage != stage);
+            if moves {
+                self.move_to(task, stage);
+            }
+        }
+    }
+
+    pub(in crate::state) fn queue_effect(&self, mission: &Mission, chore: Chore) -> Option<Effect> {
+        let queue = mission.merging.queue.as_ref()?;
+        let (id, policy) = (mission.id, || mission.policy.clone());
+        if let Chore::Revert(task) = chore {
+            let tasks = mission.merging.rollbacks.get(&task)?;
+            let reverts: Vec<Revert> =
+                tasks.iter().filter_map(|task| mission.merging.landings.revert(*task)).collect();
+            return Some(Effect::BuildRevert { task, onto: queue.tip().clone(), reverts });
+        }
+        let work = wanted(mission, queue).remove(&chore)?;
+        Some(match work {
+            Work::Build { lane, onto, changes } => {
+                let merges = changes.into_iter().map(|(task, change)| self.merge_of(task, change));
+                Effect::BuildLane { mission: id, lane, onto, changes: merges.collect() }
+            }
+            Work::Test { lane, candidate, .. } => {
+                Effect::TestLane { mission: id, lane, candidate, policy: policy() }
+            }
+            Work::Land { lane, from, to } => {
+                let branch = mission.branch.clone();
+                Effect::LandLane { mission: id, lane, branch, from, to }
+            }
+            Work::Rebase { task, change, onto } => Effect::RebaseChange { task, change, onto },
+            Work::Measure { tip } => {
+                Effect::MeasureBaseline { mission: id, commit: tip, policy: policy() }
+            }
+        })
+    }
+
+    fn merge_of(&self, task: TaskId, change: Commit) -> Merge {
+        let named = self.task(task).map(|t| format!("merge {} {}", t.name(), t.plan.title));
+        Merge { task, change, message: named.unwrap_or_default() }
+    }
+
+    /// The chore that stands for one of a journal from before there were lanes: a lane of one.
+    pub(in crate::state) fn chore_today(&mut self, mission: MissionId, chore: Chore) -> Chore {
+        let (task, today): (TaskId, fn(LaneId) -> Chore) = match chore {
+            Chore::Candidate(task) => (task, Chore::LaneBuild),
+            Chore::CandidateChecks(task) => (task, Chore::LaneTest),
+            Chore::Advance(task) => (task, Chore::LaneLand),
+            _ => return chore,
+        };
+        let lane_of = |state: &State| state.mission(mission)?.merging.queue.as_ref()?.lane_of(task);
+        if lane_of(self).is_none() {
+            let plan = LanePlan { members: vec![task], behind: Vec::new() };
+            self.with_queue(mission, |queue| {
+                queue.formed(&plan);
+            });
+        }
+        lane_of(self).map_or(chore, today)
+    }
+
+    /// What an old journal says of the one change that was being merged.
+    pub(in crate::state) fn with_lane_of(
+        &mut self,
+        task: TaskId,
+        change: impl FnOnce(&mut MergeQueue, LaneId),
+    ) {
+        self.with_queue_of(task, |queue| {
+            if let Some(lane) = queue.lane_of(task) {
+                change(queue, lane);
+            }
+        });
+    }
+
+    pub(in crate::state) fn open_queue(&mut self, id: MissionId, tip: &Commit) {
+        self.with_mission(id, |m| {
+            let policy = m.policy.merge.clone();
+            m.merging.queue.get_or_insert_with(|| MergeQueue::new(policy, tip.clone()));
+        });
+    }
+}
+
+/// Everything that should be in flight for a queue and its rollbacks, by chore.
+fn wanted(mission: &Mission, queue: &MergeQueue) -> BTreeMap<Chore, Work> {
+    let rolls_back = |task: &TaskId| mission.merging.rollbacks.contains_key(task);
+    let named = |work: Work| {
+        let chore = match &work {
+            Work::Build { lane, .. } => Chore::LaneBuild(*lane),
+            Work::Test { lane, .. } => Chore::LaneTest(*lane),
+            Work::Land { lane, .. } => Chore::LaneLand(*lane),
+            // A reversal that does not fit is written anew, on the branch as it is.
+            Work::Rebase { task, .. } if rolls_back(task) => Chore::Revert(*task),
+            Work::Rebase { task, .. } => Chore::Rebase(*task),
+            Work::Measure { .. } => Chore::Baseline(mission.id),
+        };
+        (chore, work)
+    };
+    let unwritten =
+        mission.merging.rollbacks.keys().filter(|task| queue.standing(**task).is_none());
+    let reverts = unwritten.map(|task| {
+        let (change, onto) = (queue.tip().clone(), queue.tip().clone());
+        (Chore::Revert(*task), Work::Rebase { task: *task, change, onto })
+    });
+    queue.due().into_iter().map(named).chain(reverts).collect()
+}
+
+/// The stages of the tasks that are in a lane, or were when somebody last looked.
+fn stages(mission: &Mission, queue: &MergeQueue) -> BTreeMap<TaskId, Stage> {
+    let waits = |task: &&TaskId| queue.standing(**task).is_some();
+    let left = mission.merging.aboard.iter().filter(waits);
+    let mut stages: BTreeMap<TaskId, Stage> = left.map(|task| (*task, Stage::Queued)).collect();
+    for (task, candidate, checked) in queue.aboard() {
+        stages.insert(task, Stage::Merging { candidate: candidate.cloned(), checked });
+    }
+    stages
+}
+
+fn judge(queue: &mut MergeQueue, lane: LaneId, candidate: &Commit, verdict: &AfterTests) {
+    match verdict {
+        AfterTests::Passed { flaky, excused } => queue.passed(lane, candidate, flaky, excused),
+        AfterTests::Held { failed } => queue.held(lane, candidate, failed),
+        AfterTests::TestAgain { failed } => queue.failed_once(lane, candidate, failed),
+        AfterTests::Doubted { failed } => queue.doubted(lane, candidate, failed),
+        AfterTests::Halved { .. } => queue.halved(lane),
+        AfterTests::Blamed { .. } => queue.blamed(lane),
+    }
+}
+
+fn paths_of(task: &Task) -> Paths {
+    Paths::of(&task.touched.iter().cloned().collect::<Vec<_>>())
+}
+
+/// A migration is taken back only if it left the way back beside it (GIT-20).
+fn migration_of(task: &Task) -> Migration {
+    let is_way_back = |path: &String| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        name.starts_with("down.") || name.contains(".down.") || name.contains("_down.")
+    };
+    match task.plan.kind {
+        TaskKind::Migration if task.touched.iter().any(is_way_back) => Migration::WithWayBack,
+        TaskKind::Migration => Migration::OneWay,
+        _ => Migration::None,
+    }
+}
