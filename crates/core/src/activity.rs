@@ -133,6 +133,8 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::ChecklistMade { .. }
         | Event::StepCompleted { .. }
         | Event::TaskReported { .. }
+        | Event::FilesLocked { .. }
+        | Event::LocksExpired { .. }
         | Event::PrioritySet { .. }
         | Event::LeaseGranted { .. }
         | Event::ReservationReleased { .. }
@@ -181,6 +183,12 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
 /// The arms of `line` about agents at work; it names each of them, so none is forgotten.
 fn work_line(state: &State, event: &Event) -> Option<Line> {
     let (task, told) = match event {
+        Event::FilesLocked { lock } => {
+            let text =
+                format!("locked {}", limits::head(&lock.paths.join(", "), SENTENCE_CHARS_MAX));
+            return Some(Told::info(text).of_task(state, lock.task).line());
+        }
+        Event::LocksExpired { task } => (task, Told::warn("its file locks expired".to_owned())),
         Event::PrioritySet { task, priority, by } => {
             (task, Told::info(format!("gave it the priority {}", priority.name())).by(by))
         }

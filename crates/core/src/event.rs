@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, Seq, TaskId};
 use crate::ledger::{self, Alarm, BurnAlert, Drawn, Limit};
+use crate::locks::LockGrant;
 use crate::merge::{AfterConflict, AfterTests, LaneId, Step};
 use crate::money::Usd;
 use crate::plan::batch::Batch;
@@ -127,6 +128,15 @@ pub enum Event {
         task: TaskId,
         priority: Priority,
         by: Actor,
+    },
+
+    /// The task has these files to itself, at least until the lock expires.
+    FilesLocked {
+        lock: LockGrant,
+    },
+    /// Nobody renewed the locks of the task in time.
+    LocksExpired {
+        task: TaskId,
     },
 
     /// An agent may work on the task until `expires_at`, longer while its host reports.

@@ -171,6 +171,19 @@ impl LockTable {
         }
     }
 
+    /// Fact: whoever works on the task was heard of; its locks last at least as long as its lease.
+    pub fn extended(&mut self, task: TaskId, until: Timestamp) {
+        let LockTable { locks, by_holder, expiries } = self;
+        for path in by_holder.get(&task).into_iter().flatten() {
+            let Some(lock) = locks.get_mut(path).filter(|lock| lock.expires_at < until) else {
+                continue;
+            };
+            expiries.remove(&(lock.expires_at, Arc::clone(path)));
+            lock.expires_at = until;
+            expiries.insert((until, Arc::clone(path)));
+        }
+    }
+
     /// Fact: the task ended, in whichever way, and has no file any more. Returns what became free.
     pub fn released(&mut self, task: TaskId) -> Vec<Arc<str>> {
         let paths: Vec<Arc<str>> = self.held_by(task).cloned().collect();

@@ -35,6 +35,7 @@ mod schedule;
 mod seats;
 mod work;
 
+pub use schedule::Held;
 use schedule::Schedule;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -139,7 +140,8 @@ impl State {
     /// The next moment at which time alone changes something.
     #[must_use]
     pub fn wake_at(&self) -> Option<Timestamp> {
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        [timer, self.schedule.locks.wake_at()].into_iter().flatten().min()
     }
 
     #[must_use]

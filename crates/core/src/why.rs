@@ -3,8 +3,9 @@
 use crate::activity::count;
 use crate::ids::TaskId;
 use crate::mission::MissionStage;
-use crate::state::State;
+use crate::state::{Held, State};
 use crate::task::{Stage, Task};
+use crate::time::SECOND_MS;
 
 /// None for a task that is at work or done.
 #[must_use]
@@ -38,9 +39,12 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
             let refusal =
                 task.phase(&mission.policy).and_then(|p| state.scaler().refusal(p.role()));
             let more = refusal.map_or(String::new(), |why| format!("; no more are added: {why}"));
+            let held = task.phase(&mission.policy).map(|phase| phase.role());
+            let held = held.and_then(|role| state.held_by(task, role));
+            let held = held.map(|held| told(state, &held));
             match state.hindrance(task) {
                 Some(hindrance) => format!("waits: {hindrance}"),
-                None => format!("waits for a free {role}{more}"),
+                None => held.unwrap_or_else(|| format!("waits for a free {role}{more}")),
             }
         }
         Stage::Backoff { .. } => "waits a moment before it is tried again".to_owned(),
@@ -72,5 +76,19 @@ fn dead_letter(task: &Task) -> String {
             format!("gave up after {times} ({because}); a person can requeue it: {last}")
         }
         None => format!("gave up after {times}: {last}"),
+    }
+}
+
+fn told(state: &State, held: &Held) -> String {
+    match held {
+        Held::Locked { path, holder, ms_max } => {
+            let holder = state.task(*holder).map_or("?", |t| t.name());
+            let seconds = ms_max.div_ceil(SECOND_MS);
+            format!("waits for {path}, which {holder} has locked (for another {seconds} s at most)")
+        }
+        Held::Territory { role } => {
+            format!("waits: its files lie outside of the territory of every {role}")
+        }
+        Held::Capacity(bound) => format!("waits for its turn: {bound}"),
     }
 }

@@ -9,13 +9,14 @@ use kapelle_core::escalation::{EscalationPolicy, NoticePolicy, RatePolicy};
 use kapelle_core::failure::{FailureKind, RetryPolicy};
 use kapelle_core::flow::Phase;
 use kapelle_core::ledger::{self, Caps, Shares, WatchdogPolicy};
+use kapelle_core::locks::LockPolicy;
 use kapelle_core::merge::MergePolicy;
 use kapelle_core::plan::batch::BatchPolicy;
 use kapelle_core::plan::estimate::{CapBy, CostRules, Price};
 use kapelle_core::plan::gaps::GapPolicy;
 use kapelle_core::plan::{Plan, PlanPolicy, PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Check, Policy};
-use kapelle_core::queue::{QueuePolicy, Strategy};
+use kapelle_core::queue::{Contention, QueuePolicy, Strategy};
 use kapelle_core::scaling::{
     RoleScaling, ScalingMode, ScalingPolicy, ScalingRules, Step, StepPolicy,
 };
@@ -37,7 +38,11 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         description: String::new(),
         priority: priority(rng),
         dependencies: needs(shape, index, count, rng).iter().map(|n| format!("t{n}")).collect(),
-        files: if alike { vec![format!("src/ui/{}", rng.u8(0..3))] } else { Vec::new() },
+        files: match rng.u8(0..3) {
+            _ if alike => vec![format!("src/ui/{}", rng.u8(0..3))],
+            0 => vec![format!("src/{}", rng.u8(0..3)), format!("src/{}", rng.u8(3..6))],
+            _ => Vec::new(),
+        },
         estimated_duration_minutes: rng.bool().then(|| rng.u32(1..if alike { 12 } else { 60 })),
         file_operation_count: if rng.bool() { 0 } else { rng.u32(1..=3) },
         required_actions: (0..rng.u32(0..4)).map(|n| format!("action {n}")).collect(),
@@ -113,6 +118,7 @@ fn queue(rng: &mut Rng) -> QueuePolicy {
         ageing_ms_per_point: rng.u64(1..60) * SECOND_MS,
         urgent_permille: rng.u32(0..2_000),
         overtaken_ms_max: rng.u64(0..120) * SECOND_MS,
+        contention: if rng.bool() { Contention::Hold } else { Contention::Deprioritise },
         ..QueuePolicy::default()
     }
 }
@@ -185,7 +191,8 @@ pub(crate) fn settings(rng: &mut Rng) -> Settings {
     notices.notices_per_hour_max = rng.u32(1..=6);
     let (team, scaling) = (machine(rng), scaling(rng));
     let queue = queue(rng);
-    Settings { team, scaling, money, notices, queue, ..Settings::default() }
+    let locks = LockPolicy { ttl_ms: rng.u64(10..60) * SECOND_MS };
+    Settings { team, scaling, money, notices, queue, locks, ..Settings::default() }
 }
 
 fn machine(rng: &mut Rng) -> TeamRules {

@@ -130,6 +130,11 @@ pub enum Mutant {
     HalfRolledBack,
     /// What needs a task that is being taken back starts nevertheless.
     BuildsOnSand,
+
+    /// Files are not locked.
+    Lockless,
+    /// Somebody else's lock is no reason to stay away.
+    LockThief,
 }
 
 impl Mutant {
@@ -185,6 +190,8 @@ impl Mutant {
         Mutant::ExcusesAnything,
         Mutant::HalfRolledBack,
         Mutant::BuildsOnSand,
+        Mutant::Lockless,
+        Mutant::LockThief,
     ];
 }
 
@@ -423,6 +430,15 @@ fn falsify_failures(mutant: Mutant, events: &mut Vec<Event>, given: &Command) {
     }
 }
 
+/// Locks all files that the task names, whoever has them.
+fn lock_all(state: &State, event: &mut Event) {
+    if let Event::FilesLocked { lock } = event
+        && let Some(task) = state.task(lock.task)
+    {
+        lock.paths = task.files.to_vec();
+    }
+}
+
 /// Gives the lease to the last in the queue that would start just so.
 fn serve_last(state: &State, event: &mut Event) {
     let Event::LeaseGranted { task, agent, .. } = event else { return };
@@ -488,6 +504,10 @@ impl Rules for Planted {
                 }
             }
             Mutant::QueueJumper => events.iter_mut().for_each(|event| serve_last(state, event)),
+            Mutant::Lockless => {
+                events.retain(|event| !matches!(event, Event::FilesLocked { .. }));
+            }
+            Mutant::LockThief => events.iter_mut().for_each(|event| lock_all(state, event)),
             Mutant::Idler if state.leases().next().is_some() => {
                 events.retain(|event| !matches!(event, Event::LeaseGranted { .. }));
             }

@@ -160,7 +160,8 @@ impl Oracle {
             let seated = role.is_some_and(|role| self.agents.has_seat(role, &self.leases));
             let attempt = mission.policy.budget.attempt_usd_max;
             let paid = role.is_some_and(|role| self.books.affords(task, role, attempt, now));
-            ensure(stopped || !seated || !paid, || {
+            let held = self.queue.holds(task.id);
+            ensure(stopped || !seated || !paid || held, || {
                 format!("task {} of {} waits although a seat is free", task.name(), task.mission)
             })?;
         }

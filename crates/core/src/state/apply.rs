@@ -64,6 +64,8 @@ impl State {
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. } => self.apply_to_agents(event),
             Event::SettingsChanged { settings, .. } => self.change_rules(settings),
+            Event::FilesLocked { lock } => self.lock(lock),
+            Event::LocksExpired { task } => self.unlock(*task),
             Event::PrioritySet { task, priority, .. } => self.set_priority(*task, *priority),
             Event::LeaseGranted { .. }
             | Event::LeaseRenewed { .. }

@@ -10,7 +10,8 @@ impl State {
     /// What the earliest moment that has come changes; nothing if none has.
     pub(super) fn tick(&self, now: Timestamp) -> Vec<Event> {
         let Some((_, timer)) = self.timers.first().filter(|(at, _)| *at <= now) else {
-            return Vec::new();
+            let expired = self.schedule.locks.next_expired(now);
+            return expired.map(|(_, task)| Event::LocksExpired { task }).into_iter().collect();
         };
         match *timer {
             Timer::Backoff(task) => vec![Event::BackoffEnded { task }],

@@ -1,18 +1,21 @@
 //! Scheduling: which of the things that could start does start next.
 //!
-//! An attempt starts when there is room, a launch is allowed, somebody is free, a task waits that
+//! An attempt starts when there is room, somebody is free, a task waits that
 //! this agent may take and its mission can pay for, and all that the task needs is really merged.
+
+use std::sync::Arc;
 
 use super::State;
 use super::decide::Decision;
 use super::people::signed;
-use crate::event::Event;
+use crate::event::{Event, PauseReason};
 use crate::ids::{Actor, AgentId, Role, TaskId};
 use crate::limits;
-use crate::locks::LockTable;
+use crate::locks::{LockGrant, LockTable};
+use crate::mission::Mission;
 use crate::plan::Priority;
 use crate::queue::{
-    Assigned, Assignments, Because, Capacity, Chains, Concurrency, Launches, Pick, Points, Pull,
+    Assigned, Assignments, Because, Capacity, Chains, Concurrency, Contention, Pick, Points, Pull,
     ReadyQueue, Rules, Runners, Source, Strategy, Work, domains_of,
 };
 use crate::refusal::Refusal;
@@ -26,7 +29,6 @@ pub(super) struct Schedule {
     pub locks: LockTable,
     pub chains: Chains,
     pub hands: Assignments,
-    pub launches: Launches,
     pub runners: Runners,
     /// Tasks between their first agent and their end.
     pub in_hand: u32,
@@ -38,6 +40,14 @@ pub(super) struct Chosen {
     pub agent: AgentId,
     pub pick: Pick,
     pub because: Because,
+}
+
+/// What keeps a ready task from being taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Held {
+    Locked { path: Arc<str>, holder: TaskId, ms_max: u64 },
+    Territory { role: Role },
+    Capacity(Concurrency),
 }
 
 impl State {
@@ -60,8 +70,7 @@ impl State {
     }
 
     fn next_attempt(&self, now: Timestamp) -> Vec<Event> {
-        let launch = self.schedule.launches.check(&self.settings.queue);
-        if self.with_ready.is_empty() || self.room() == 0 || launch.is_err() {
+        if self.with_ready.is_empty() || self.room() == 0 {
             return Vec::new();
         }
         let mut is_somebody_free = false;
@@ -108,9 +117,62 @@ impl State {
         pull: Pull,
         now: Timestamp,
     ) -> Option<Vec<Event>> {
+        let (task, mission) = self.task_or_refuse(pull.task).ok()?;
+        let needs = task.dependencies.iter().filter_map(|id| self.task(*id));
+        if let Some(open) = needs.into_iter().find(|need| need.stage != Stage::Done) {
+            return Some(self.halt(task, open, mission));
+        }
         let chosen = self.choose(agent, free, pull)?;
         let terms = self.terms(pull.task, chosen.agent, now).ok()?;
-        Some(vec![self.grant_lease(pull.task, terms, chosen, now)?])
+        let lease = self.grant_lease(pull.task, terms, chosen, now)?;
+        let lock = self.lock_for(task, &lease, now).map(|lock| Event::FilesLocked { lock });
+        Some(lock.into_iter().chain([lease]).collect())
+    }
+
+    /// The counters and the tasks disagree: a bug of ours, and the mission must not go on with it
+    /// (QUE-08).
+    fn halt(&self, task: &Task, open: &Task, mission: &Mission) -> Vec<Event> {
+        let message = format!(
+            "CRITICAL ERROR: task {} must not start: its dependency {} is {}, not completed",
+            task.name(),
+            open.name(),
+            open.status(mission),
+        );
+        self.pause_for(mission, PauseReason::Environment { message }, Actor::kapelle(), None)
+    }
+
+    /// The files that the task gets to itself: those it names and nobody else has. A lock lasts at
+    /// least as long as the lease, so a dead holder keeps nothing and a live one loses nothing.
+    fn lock_for(&self, task: &Task, lease: &Event, now: Timestamp) -> Option<LockGrant> {
+        let Event::LeaseGranted { expires_at, .. } = lease else { return None };
+        let locks = &self.schedule.locks;
+        let free = task.files.iter().filter(|path| !locks.is_locked_for(task.id, path));
+        let free: Vec<Arc<str>> = free.cloned().collect();
+        if free.is_empty() {
+            return None;
+        }
+        let grant = locks.acquire(&self.settings.locks, task.id, &free, now).ok()?;
+        Some(LockGrant { expires_at: grant.expires_at.max(*expires_at), ..grant })
+    }
+
+    /// What keeps a ready task from being taken, other than money and a seat.
+    #[must_use]
+    pub fn held_by(&self, task: &Task, role: Role) -> Option<Held> {
+        let locks = task.files.iter().filter_map(|path| {
+            let lock = self.schedule.locks.lock(path)?;
+            (lock.holder != task.id).then_some((path, lock))
+        });
+        let other = locks.into_iter().next();
+        if let (Contention::Hold, Some((path, lock))) = (self.settings.queue.contention, other) {
+            let (path, ms) = (Arc::clone(path), lock.expires_at.ms_since(self.at));
+            return Some(Held::Locked { path, holder: lock.holder, ms_max: ms });
+        }
+        let territories = &self.settings.territories;
+        let mut team = self.agents.of(role).map(|(agent, _)| agent).peekable();
+        if team.peek().is_some() && !team.any(|agent| territories.admits(agent, &task.files)) {
+            return Some(Held::Territory { role });
+        }
+        (self.room() == 0).then(|| Held::Capacity(self.concurrency()))
     }
 
     /// Who of the free agents does the task; `puller` is the one that found it.

@@ -76,6 +76,9 @@ impl State {
         let Some(change) = change else {
             return invalid("the agent reported success but changed nothing");
         };
+        if let Err(trespass) = self.settings.territories.check_writes(lease.agent, touched) {
+            return invalid(&trespass.to_string());
+        }
         let trespasses = phase.trespasses(touched, &mission.policy.tests);
         if !trespasses.is_empty() {
             let paths = trespasses.join(", ");

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::Policy;
-use kapelle_core::queue::{Because, Bound, Domains, Pick, QueuePolicy, Strategy, Territories};
+use kapelle_core::queue::{
+    Because, Bound, Contention, Domains, Pick, QueuePolicy, Strategy, Territories,
+};
 use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
 use kapelle_core::{Actor, AgentId, Command, Event, Refusal, Role, TaskId};
@@ -306,4 +308,103 @@ fn a_grant_without_its_reason_is_read() {
     let event: Event = serde_json::from_str(old).unwrap();
     let Event::LeaseGranted { pick, because, .. } = event else { panic!("{event:?}") };
     assert_eq!((pick, because), (None, None));
+}
+
+fn holding() -> Settings {
+    queued(QueuePolicy { contention: Contention::Hold, ..QueuePolicy::default() })
+}
+
+fn why_of(world: &World, name: &str) -> String {
+    kapelle_core::why(world.state(), world.task(name)).unwrap_or_default()
+}
+
+/// GIT-07, GIT-08: who starts has its files to itself, and they are free again when it is merged.
+#[test]
+fn a_task_locks_its_files_until_it_is_merged() {
+    let mut world = world(2, holding(), vec![touching("a", &["x", "y"]), touching("b", &["y"])]);
+    assert_eq!(world.working(), ["a".to_owned()].into());
+    let a = world.task("a").id;
+    let locked = world.journal.iter().find_map(|record| match &record.event {
+        Event::FilesLocked { lock } => Some(lock.clone()),
+        _ => None,
+    });
+    let lock = locked.unwrap();
+    assert_eq!((lock.task, lock.paths), (a, vec!["x".into(), "y".into()]));
+    assert_eq!(lock.expires_at, lock.locked_at.plus_ms(300_000));
+    let why = "waits for y, which a has locked (for another 300 s at most)";
+    assert_eq!(why_of(&world, "b"), why);
+    world.finish("a", done(7, &["x"]));
+    assert_eq!(world.working(), [].into(), "its change is not merged yet");
+    world.chores();
+    assert_eq!(world.working(), ["b".to_owned()].into());
+}
+
+/// C-10: with a worktree each, a locked file costs forty points and no more.
+#[test]
+fn a_locked_file_costs_forty_points_where_everyone_has_a_tree() {
+    let tasks = vec![
+        minutes("a", &[], Priority::Critical, 10),
+        minutes("c", &[], Priority::Medium, 5),
+        minutes("b", &[], Priority::Medium, 30),
+    ];
+    let tasks = tasks.into_iter().map(|task| PlannedTask { files: vec!["x".into()], ..task });
+    let tasks: Vec<PlannedTask> = tasks.collect();
+    let mut world = world(1, Settings::default(), tasks);
+    let score = world.state().score(world.task("c"));
+    assert_eq!(score.to_string(), "45", "C of the worked examples");
+    assert_eq!(order(&mut world), ["a", "c", "b"]);
+}
+
+/// GIT-08: a dead holder must not keep a file for ever; a live one keeps it while it is heard of.
+#[test]
+fn locks_expire_unless_their_holder_is_heard_of() {
+    let mut world = world(2, holding(), vec![touching("a", &["x"]), touching("b", &["x"])]);
+    let (a, fence) = (world.task("a").id, world.fence_of("a"));
+    world.wait(200_000);
+    world.must(Command::Heartbeat { fences: vec![fence] });
+    world.wait(200_000);
+    assert_eq!(world.working(), ["a".to_owned()].into(), "its lock was renewed with its lease");
+    world.finish("a", crate::fixture::asked("q"));
+    assert_eq!(world.working(), [].into());
+    let events = world.wait(300_000);
+    assert!(events.contains(&Event::LocksExpired { task: a }), "{events:?}");
+    assert_eq!(world.working(), ["b".to_owned()].into());
+}
+
+/// QUE-26, WRK-13: only who has all its files in their territory is given a task.
+#[test]
+fn a_task_goes_only_to_who_may_work_on_its_files() {
+    let territories = Territories::new(BTreeMap::from([
+        (dev(1), vec!["web/".to_owned()]),
+        (dev(2), vec!["backend/".to_owned()]),
+    ]));
+    let settings = Settings { territories: territories.unwrap(), ..Settings::default() };
+    let tasks =
+        vec![touching("back", &["backend/a.rs"]), touching("both", &["web/a", "backend/a"])];
+    let mut world = world(2, settings, tasks);
+    assert_eq!(grants(&world)[0].1, dev(2));
+    assert_eq!(world.working(), ["back".to_owned()].into());
+    let why = "waits: its files lie outside of the territory of every developer";
+    assert_eq!(why_of(&world, "both"), why);
+    // WRK-14: and what it writes elsewhere is not taken.
+    let events = world.finish("back", done(7, &["backend/a.rs", "web/a"]));
+    let Event::AttemptFailed { failure, .. } = &events[0] else { panic!("{events:?}") };
+    let said = "developer-2 may not change web/a: it is outside of its territory (backend/)";
+    assert_eq!(failure.message, said);
+}
+
+/// C-02: the bound that holds everyone back is named.
+#[test]
+fn a_task_that_waits_for_room_says_what_bounds_it() {
+    let mut world = world(2, Settings::default(), vec![task("a", &[]), task("b", &[])]);
+    let seats = BTreeMap::from([(Role::Developer, 3)]);
+    world.must(Command::ConfigureTeam { seats, workers_max: 1 });
+    world.succeed("a");
+    world.must(Command::PauseMission { mission: M1, reason: "lunch".into(), by: ann() });
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    assert_eq!(world.working(), ["b".to_owned()].into());
+    assert_eq!(
+        world.state().concurrency().to_string(),
+        "1 at the same time, bound by the number of workers"
+    );
 }

@@ -2,10 +2,11 @@
 //!
 //! Scores, chains and waits are computed anew from the plans and the times in the journal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kapelle_core::plan::{PlannedTask, Priority};
-use kapelle_core::queue::{Pick, Strategy};
+use kapelle_core::queue::{Contention, Pick, Strategy};
 use kapelle_core::settings::Settings;
 use kapelle_core::task::Stage;
 use kapelle_core::{Event, MissionId, Record, Role, State, TaskId, Timestamp};
@@ -17,6 +18,10 @@ use super::{Facts, Verdict, ensure};
 pub(super) struct Queue {
     pub settings: Settings,
     tasks: BTreeMap<TaskId, Waiting>,
+    /// Who has which file, and until when.
+    locks: BTreeMap<Arc<str>, (TaskId, Timestamp)>,
+    /// Since when locks are kept strictly, if they are.
+    strict_since: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -40,7 +45,13 @@ impl Queue {
         shadow: &State,
     ) -> Verdict {
         match &record.event {
-            Event::SettingsChanged { settings, .. } => self.settings = (**settings).clone(),
+            Event::SettingsChanged { settings, .. } => {
+                self.settings = (**settings).clone();
+                self.strict_since = match settings.queue.contention {
+                    Contention::Hold => self.strict_since.or(Some(record.at)),
+                    Contention::Deprioritise => None,
+                };
+            }
             Event::PlanAccepted { mission, first_task, tasks, .. } => {
                 self.plan(*mission, *first_task, tasks);
             }
@@ -49,7 +60,29 @@ impl Queue {
                     waiting.priority = *priority;
                 }
             }
+            Event::FilesLocked { lock } => {
+                for path in &lock.paths {
+                    self.judge_lock(lock.task, path, record.at)?;
+                    self.locks.insert(Arc::clone(path), (lock.task, lock.expires_at));
+                }
+            }
+            Event::LocksExpired { task } => {
+                let early =
+                    |(holder, until): &(TaskId, Timestamp)| holder == task && *until > record.at;
+                let early = self.locks.values().any(early);
+                ensure(!early, || format!("the locks of {task:?} expire before their time"))?;
+                self.locks.retain(|_, (holder, _)| holder != task);
+            }
+            Event::LeaseRenewed { fence, expires_at } => {
+                let task = shadow.lease(*fence).map(|lease| lease.task);
+                for (holder, until) in self.locks.values_mut() {
+                    if Some(*holder) == task {
+                        *until = (*until).max(*expires_at);
+                    }
+                }
+            }
             Event::LeaseGranted { task, pick, .. } => {
+                self.judge_files(*task, shadow)?;
                 self.judge_serial(*task, facts, shadow)?;
                 let rivals = self.rivals(*task, facts, books, (shadow, record.at))?;
                 self.judge_order(*task, *pick, &rivals, record.at)?;
@@ -59,6 +92,46 @@ impl Queue {
         Ok(())
     }
 
+    fn judge_lock(&self, task: TaskId, path: &str, now: Timestamp) -> Verdict {
+        let named = self.waiting(task)?.plan.files.iter().any(|file| file == path);
+        ensure(named, || format!("{task:?} locks {path}, which it does not name"))?;
+        let other = self.locks.get(path).filter(|(holder, until)| *holder != task && *until > now);
+        ensure(other.is_none(), || format!("{task:?} locks {path}, which {other:?} has"))
+    }
+
+    /// Who starts has all of its files locked that nobody else has; where locks are kept strictly,
+    /// all of them, so no two attempts have the same file in hand.
+    fn judge_files(&self, granted: TaskId, shadow: &State) -> Verdict {
+        let files = &self.waiting(granted)?.plan.files;
+        for path in files {
+            let held = self.locks.get(path.as_str());
+            ensure(held.is_some(), || format!("{granted:?} starts with {path} unlocked"))?;
+        }
+        if self.settings.queue.contention != Contention::Hold {
+            return Ok(());
+        }
+        for (_, lease) in shadow.leases() {
+            let other = &self.waiting(lease.task)?.plan.files;
+            let shared = files.iter().find(|path| other.contains(path));
+            let since_hold = self.strict_since.is_some_and(|at| lease.granted_at >= at);
+            ensure(shared.is_none() || !since_hold, || {
+                format!("{granted:?} and {:?} have {shared:?} in hand", lease.task)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn is_locked(&self, id: TaskId) -> bool {
+        let Ok(waiting) = self.waiting(id) else { return false };
+        let mut held = waiting.plan.files.iter().filter_map(|path| self.locks.get(path.as_str()));
+        held.any(|(holder, _)| *holder != id)
+    }
+
+    /// Whether a lock, and not the lack of a seat, keeps the task waiting.
+    pub(super) fn holds(&self, id: TaskId) -> bool {
+        self.settings.queue.contention == Contention::Hold && self.is_locked(id)
+    }
+
     fn plan(&mut self, mission: MissionId, first: TaskId, plans: &[PlannedTask]) {
         let default = self.settings.queue.default_minutes;
         let mut behind: BTreeMap<&str, (u32, i64)> = BTreeMap::new();
@@ -66,7 +139,7 @@ impl Queue {
             let behind_it = behind.get(plan.id.as_str());
             let (longest, dependents) = behind_it.copied().unwrap_or_default();
             let chain_minutes = plan.estimated_duration_minutes.unwrap_or(default) + longest;
-            for need in &plan.dependencies {
+            for need in plan.dependencies.iter().collect::<BTreeSet<_>>() {
                 let (longest, dependents) = behind.entry(need).or_default();
                 *longest = chain_minutes.max(*longest);
                 *dependents += 1;
@@ -92,6 +165,11 @@ impl Queue {
                 (true, since) => since.or(Some(at)),
                 (false, _) => None,
             };
+            let ended =
+                matches!(task.stage, Stage::Done | Stage::DeadLetter | Stage::Blocked { .. });
+            if ended || shadow.mission(task.mission).is_some_and(|m| m.has_ended()) {
+                self.locks.retain(|_, (holder, _)| *holder != task.id);
+            }
         }
     }
 
@@ -114,7 +192,9 @@ impl Queue {
             let mission = facts.mission(task.mission)?;
             let attempt = mission.policy.budget.attempt_usd_max;
             let stopped = mission.paused || mission.ended;
-            if Some(role) == wanted && !stopped && books.affords(task, role, attempt, now) {
+            let held = self.holds(*id);
+            if Some(role) == wanted && !held && !stopped && books.affords(task, role, attempt, now)
+            {
                 rivals.push(*id);
             }
         }
@@ -182,7 +262,8 @@ impl Queue {
         let free = if plan.dependencies.is_empty() { 500 } else { 0 };
         let minutes = i64::from(plan.estimated_duration_minutes.unwrap_or(rules.default_minutes));
         let long = (minutes * 10 / i64::from(rules.duration_divisor)).min(300);
-        let score = explicit + free + 100 * dependents - long;
+        let locked = if self.is_locked(id) { 400 } else { 0 };
+        let score = explicit + free + 100 * dependents - long - locked;
         let since = since.map_or(0, |at| at.0 as i64);
         Ok(score * (rules.ageing_ms_per_point / 10) as i64 - since)
     }

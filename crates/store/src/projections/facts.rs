@@ -101,6 +101,8 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         | Event::SpendingStopped
         | Event::SpendingResumed { .. }
         | Event::ReservationReleased { .. }
+        | Event::FilesLocked { .. }
+        | Event::LocksExpired { .. }
         | Event::PrioritySet { .. }
         | Event::MissionOpened { .. }
         | Event::PlanAccepted { .. }

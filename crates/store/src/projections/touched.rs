@@ -1,5 +1,6 @@
 //! Which rows an event changes. Exhaustive, so that a new event has to say it too.
 
+use kapelle_core::locks::LockGrant;
 use kapelle_core::state::Live;
 use kapelle_core::{Event, Fence, MissionId, State, TaskId};
 
@@ -56,6 +57,8 @@ impl Touched {
             | Event::ChecklistMade { task, .. }
             | Event::StepCompleted { task, .. }
             | Event::TaskReported { task, .. }
+            | Event::FilesLocked { lock: LockGrant { task, .. } }
+            | Event::LocksExpired { task }
             | Event::PrioritySet { task, .. }
             | Event::CheckpointAnswered { task, .. }
             | Event::ChangeRejected { task, .. }

@@ -105,7 +105,6 @@ impl State {
                 self.timers.remove(&(lease.deadline, Timer::Deadline(fence)));
                 self.release_seat(lease.agent);
                 self.schedule.runners.ended(fence);
-                self.schedule.launches.ended(fence);
                 lease.mission
             }
         };

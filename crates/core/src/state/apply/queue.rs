@@ -1,9 +1,11 @@
 //! The queue's part of the fold: who waits, who works, what is behind each task.
 
 use crate::ids::{AgentId, Fence, MissionId, TaskId};
+use crate::locks::LockGrant;
 use crate::plan::Priority;
 use crate::queue::{Runner, Ticket};
 use crate::state::State;
+use crate::state::schedule::Schedule;
 use crate::task::Stage;
 
 impl State {
@@ -12,6 +14,7 @@ impl State {
         let Some(task) = self.task(id) else { return };
         let (was, is) = (is_in_hand(old), is_in_hand(&task.stage));
         let (ready, open) = (task.stage == Stage::Ready, is_open(&task.stage));
+        let ended = !is && !open;
         let schedule = &mut self.schedule;
         schedule.in_hand = (schedule.in_hand + u32::from(is)).saturating_sub(u32::from(was));
         if open {
@@ -21,6 +24,9 @@ impl State {
         }
         if *old == Stage::Ready {
             schedule.queue.left(id);
+        }
+        if ended {
+            self.unlock(id);
         }
         if ready {
             self.enqueue(id);
@@ -65,6 +71,7 @@ impl State {
             }
             self.schedule.queue.left(id);
             self.schedule.chains.closed(id);
+            self.unlock(id);
         }
     }
 
@@ -88,6 +95,19 @@ impl State {
         let Some(task) = self.task(id) else { return };
         let standing = task.standing(self.settings.queue.default_minutes);
         self.schedule.queue.restood(id, standing);
+    }
+
+    pub(in crate::state) fn lock(&mut self, grant: &LockGrant) {
+        let Schedule { queue, locks, .. } = &mut self.schedule;
+        locks.locked(grant);
+        queue.locks_changed(&grant.paths, locks);
+    }
+
+    /// The task has no file to itself any more, in whichever way it came to that.
+    pub(in crate::state) fn unlock(&mut self, id: TaskId) {
+        let Schedule { queue, locks, .. } = &mut self.schedule;
+        let freed = locks.released(id);
+        queue.locks_changed(&freed, locks);
     }
 
     pub(in crate::state) fn reconfigure_queue(&mut self) {

@@ -23,6 +23,7 @@ impl State {
                     lease.expires_at = *expires_at;
                     self.agents.heard(lease.agent, self.at);
                     self.timers.insert((*expires_at, Timer::Lease(*fence)));
+                    self.schedule.locks.extended(lease.task, *expires_at);
                 }
             }
             Event::AttemptFinished { task, fence, change, touched } => {
