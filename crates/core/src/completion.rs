@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::failure::FailureKind;
 use crate::flow::Phase;
 use crate::ids::{Commit, MissionId};
-use crate::mission::Mission;
+use crate::mission::{Mission, MissionStatus};
 use crate::money::Usd;
 use crate::report::Verification;
+use crate::state::State;
 use crate::status::Status;
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -101,5 +102,52 @@ impl CompletionReport {
             message: task.said.as_ref().map_or_else(String::new, |said| said.message.clone()),
             verification_result: task.said.as_ref().and_then(|s| s.verification_result.clone()),
         })
+    }
+}
+
+/// One page on a mission: what came of it, what it cost, and each of its tasks that has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MissionReport {
+    #[schemars(with = "String")]
+    pub mission: MissionId,
+    pub goal: String,
+    #[schemars(with = "String")]
+    pub status: MissionStatus,
+    pub tasks_total: u32,
+    pub tasks_completed: u32,
+    pub tasks_given_up: u32,
+    /// Plans for what was missing, since a person last looked.
+    pub gap_count: u32,
+    #[schemars(with = "u64")]
+    pub spent: Usd,
+    /// What it was expected to cost at most, with 95 % certainty.
+    #[schemars(with = "Option<u64>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_p95: Option<Usd>,
+    #[schemars(with = "u64")]
+    pub opened_at: Timestamp,
+    #[schemars(with = "Option<u64>")]
+    pub ended_at: Option<Timestamp>,
+    pub tasks: Vec<CompletionReport>,
+}
+
+impl MissionReport {
+    #[must_use]
+    pub fn of(state: &State, mission: &Mission) -> MissionReport {
+        let report = |task: &Task| CompletionReport::of(task, mission).ok();
+        MissionReport {
+            mission: mission.id,
+            goal: mission.goal.clone(),
+            status: mission.status(),
+            tasks_total: mission.total(),
+            tasks_completed: mission.counts.completed,
+            tasks_given_up: mission.counts.dead,
+            gap_count: mission.gaps.count(),
+            spent: mission.spent,
+            estimated_p95: mission.estimate.as_ref().map(|estimate| estimate.p95),
+            opened_at: mission.opened_at,
+            ended_at: mission.ended_at,
+            tasks: state.tasks_of(mission).filter_map(report).collect(),
+        }
     }
 }

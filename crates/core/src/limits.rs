@@ -53,8 +53,6 @@ pub const SEATS_PER_ROLE_MAX: u32 = 64;
 pub const DOMAINS_PER_AGENT_MAX: usize = 50;
 /// Each is one bit of a task's reach.
 pub const TERRITORIES_PER_ROLE_MAX: usize = 31;
-/// An agent asks an agent that asks an agent; nobody needs more (RUN-16).
-pub const CONSULTATION_DEPTH_MAX: u32 = 2;
 /// Providers, missions and deployments with a breaker of their own.
 pub const BREAKERS_MAX: usize = 10_000;
 pub const PROVIDER_NAME_CHARS_MAX: usize = 100;

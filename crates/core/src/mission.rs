@@ -11,6 +11,7 @@ use crate::event::{Chore, PauseReason};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::merge::{LanePlan, MergeQueue};
 use crate::money::Usd;
+use crate::plan::convoy::Convoys;
 use crate::plan::estimate::Estimate;
 use crate::plan::gaps::Gaps;
 use crate::policy::Policy;
@@ -35,6 +36,8 @@ pub struct Mission {
     /// The tasks by the names that people type.
     pub(crate) names: BTreeMap<String, TaskId>,
     pub gaps: Gaps,
+    /// The tasks of one user story, kept with one developer as far as that costs no time.
+    pub convoys: Convoys,
     pub estimate: Option<Box<Estimate>>,
     pub stage: MissionStage,
     pub paused: Option<PauseReason>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::checklist::Checklist;
 use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
-use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
+use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
 use crate::money::Usd;
 use crate::plan::operation::Operations;
 use crate::plan::{PlannedTask, Priority};
@@ -59,9 +59,11 @@ pub struct Task {
     pub checklist: Option<Box<Checklist>>,
     /// What an agent last said about its work.
     pub said: Option<Box<Said>>,
-    /// Who has its turn in the batch after this one, and whose turn comes before.
+    /// Who last worked on it, one of each role.
+    pub agents: Vec<AgentId>,
+    /// Who comes before it in its batch, and after it.
+    pub(crate) before_in_batch: Option<TaskId>,
     pub(crate) next_in_batch: Option<TaskId>,
-    pub(crate) batch_turn: Option<TaskId>,
     /// The files that its attempts changed since it last began.
     pub touched: BTreeSet<String>,
     pub merged: Option<Commit>,
@@ -152,6 +154,12 @@ impl Task {
             dependents: count(&self.dependents),
             minutes: self.plan.estimated_duration_minutes.unwrap_or(minutes),
         }
+    }
+
+    /// Who of a role last worked on it.
+    #[must_use]
+    pub fn agent_of(&self, role: Role) -> Option<AgentId> {
+        self.agents.iter().find(|agent| agent.role == role).copied()
     }
 
     #[must_use]

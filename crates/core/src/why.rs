@@ -25,7 +25,7 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
         Stage::DeadLetter | Stage::Failed { .. } => return Some(dead_letter(task)),
         Stage::Waiting if mission.tip.is_none() => "waits for the mission's branch".to_owned(),
         Stage::Waiting if waits_for_turn(state, task) => {
-            let before = task.batch_turn.and_then(|id| state.task(id)).map_or("?", Task::name);
+            let before = task.before_in_batch.and_then(|id| state.task(id)).map_or("?", Task::name);
             format!("waits for its turn after {before}: they are done in one go")
         }
         Stage::Waiting => {
@@ -64,7 +64,8 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
 /// All that it needs is merged; only the batch says that another one is first.
 fn waits_for_turn(state: &State, task: &Task) -> bool {
     let merged = |id: &TaskId| state.task(*id).is_some_and(|need| need.stage == Stage::Done);
-    task.batch_turn.is_some() && task.dependencies.iter().all(merged)
+    let before = task.before_in_batch.and_then(|id| state.task(id));
+    before.is_some_and(|t| !t.stage.is_final()) && task.dependencies.iter().all(merged)
 }
 
 fn dead_letter(task: &Task) -> String {

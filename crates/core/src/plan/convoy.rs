@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
+use super::{Plan, PlannedTask};
 use crate::ids::AgentId;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,7 @@ pub enum Standing {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Convoys {
     convoys: Vec<Convoy>,
+    by_id: BTreeMap<String, usize>,
     by_task: BTreeMap<String, usize>,
     open: Vec<usize>,
     owners: BTreeMap<usize, AgentId>,
@@ -52,21 +53,40 @@ impl Convoys {
     #[must_use]
     pub fn of(plan: &Plan) -> Convoys {
         let mut all = Convoys::default();
-        let mut by_id: BTreeMap<String, usize> = BTreeMap::new();
-        for task in &plan.tasks {
+        all.planned(&plan.tasks);
+        all
+    }
+
+    /// These tasks were planned; a later plan may add to a story that is there.
+    pub fn planned(&mut self, tasks: &[PlannedTask]) {
+        for task in tasks {
             let Some(story) = task.user_story.as_deref() else { continue };
             let Some(id) = convoy_id(story) else { continue };
-            let index = *by_id.entry(id).or_insert_with_key(|id| {
+            let index = *self.by_id.entry(id).or_insert_with_key(|id| {
                 let user_story = story.trim().to_owned();
-                all.convoys.push(Convoy { id: id.clone(), user_story, tasks: Vec::new() });
-                all.open.push(0);
-                all.convoys.len() - 1
+                self.convoys.push(Convoy { id: id.clone(), user_story, tasks: Vec::new() });
+                self.open.push(0);
+                self.convoys.len() - 1
             });
-            all.convoys[index].tasks.push(task.id.clone());
-            all.open[index] += 1;
-            all.by_task.insert(task.id.clone(), index);
+            self.convoys[index].tasks.push(task.id.clone());
+            self.open[index] += 1;
+            self.by_task.insert(task.id.clone(), index);
         }
-        all
+    }
+
+    /// Who of these should take the task for the sake of its story, if any should before others.
+    #[must_use]
+    pub fn prefers(&self, agents: &[AgentId], task: &str) -> Option<AgentId> {
+        let standing = |agent: AgentId| self.standing(agent, task);
+        let best = agents.iter().copied().min_by_key(|agent| standing(*agent))?;
+        match standing(best) {
+            Standing::Own => Some(best),
+            // Whoever has no story yet, before whoever would have two.
+            Standing::Unclaimed if agents.iter().any(|a| standing(*a) == Standing::Second) => {
+                Some(best)
+            }
+            _ => None,
+        }
     }
 
     #[must_use]
@@ -154,7 +174,6 @@ fn convoy_id(story: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::ids::Role;
-    use crate::plan::PlannedTask;
 
     fn plan(tasks: &[(&str, &str)]) -> Plan {
         let task = |(id, story): &(&str, &str)| PlannedTask {

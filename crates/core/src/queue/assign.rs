@@ -36,6 +36,10 @@ pub struct Work<'a> {
 pub enum Because {
     /// A person or its session bound the task to the agent.
     OwnQueue,
+    /// It did the one before in the batch.
+    Batch,
+    /// It began the user story.
+    Story,
     FileContext {
         path: Arc<str>,
     },
@@ -51,6 +55,8 @@ impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Because::OwnQueue => f.write_str("the task is its own"),
+            Because::Batch => f.write_str("it did the one before in the same go"),
+            Because::Story => f.write_str("it began the story"),
             Because::FileContext { path } => write!(f, "it has just worked on {path}"),
             Because::Domain { domain } => write!(f, "it knows {domain}"),
             Because::LeastLoaded { received } => {

@@ -38,6 +38,7 @@ impl State {
         let mission = MissionId(self.missions.len() as u32 + 1);
         let branch = mission.branch();
         let (policy, estimate) = estimated(plan, policy)?;
+        let advice = around_plan(mission, plan, &policy);
         let mut events = vec![
             Event::MissionOpened {
                 mission,
@@ -46,7 +47,7 @@ impl State {
                 target: target.to_owned(),
                 base: base.clone(),
                 branch,
-                policy: Box::new(policy.clone()),
+                policy: Box::new(policy),
                 by: by.clone(),
                 at: now,
             },
@@ -57,7 +58,7 @@ impl State {
                 gap: None,
             },
         ];
-        events.extend(around_plan(mission, plan, &policy));
+        events.extend(advice);
         let estimate = estimate.map(Box::new);
         events.extend(estimate.map(|estimate| Event::MissionEstimated { mission, estimate }));
         Ok(events)

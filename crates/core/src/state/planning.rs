@@ -8,7 +8,7 @@ use super::decide::Decision;
 use super::people::signed;
 use crate::checklist::{Checklist, Source, StepRefusal};
 use crate::event::{Event, PauseReason};
-use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
+use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, Role, TaskId};
 use crate::limits;
 use crate::mission::{Mission, MissionStage};
 use crate::plan::batch::Batches;
@@ -16,9 +16,10 @@ use crate::plan::estimate::{Estimate, UnknownPrice};
 use crate::plan::operation::OperationRefusal;
 use crate::plan::{Flaw, InvalidPlan, Plan};
 use crate::policy::Policy;
+use crate::queue::Because;
 use crate::refusal::Refusal;
 use crate::report::Report;
-use crate::task::Stage;
+use crate::task::{Stage, Task};
 
 /// The rules of a mission with this plan, and what it will cost if they say how to know.
 pub(super) fn estimated(
@@ -48,6 +49,19 @@ pub(super) fn around_plan(mission: MissionId, plan: &Plan, policy: &Policy) -> V
 }
 
 impl State {
+    /// Who of the free agents should do the task before others: who did the one before it in its
+    /// batch, or who has its story.
+    pub(super) fn preferred(&self, task: &Task, free: &[AgentId]) -> Option<(AgentId, Because)> {
+        let role = free.first()?.role;
+        let before = task.before_in_batch.and_then(|id| self.task(id)?.agent_of(role));
+        if let Some(agent) = before.filter(|agent| free.contains(agent)) {
+            return Some((agent, Because::Batch));
+        }
+        let convoys = &self.mission(task.mission)?.convoys;
+        let agent = convoys.prefers(free, task.name())?;
+        (role == Role::Developer).then_some((agent, Because::Story))
+    }
+
     /// What is missing from a mission is planned; past the limit a person has to look (RET-07).
     pub(super) fn propose_gaps(&self, id: MissionId, plan: &Plan, by: &Actor) -> Decision {
         let mission = self.open_mission_or_refuse(id)?;

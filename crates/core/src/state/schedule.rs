@@ -122,7 +122,8 @@ impl State {
         if let Some(open) = needs.into_iter().find(|need| need.stage != Stage::Done) {
             return Some(self.halt(task, open, mission));
         }
-        let chosen = self.choose(agent, free, pull)?;
+        let preferred = self.prefer(free, pull, now);
+        let chosen = preferred.or_else(|| self.choose(agent, free, pull))?;
         let terms = self.terms(pull.task, chosen.agent, now).ok()?;
         let lease = self.grant_lease(pull.task, terms, chosen, now)?;
         let lock = self.lock_for(task, &lease, now).map(|lock| Event::FilesLocked { lock });
@@ -173,6 +174,15 @@ impl State {
             return Some(Held::Territory { role });
         }
         (self.room() == 0).then(|| Held::Capacity(self.concurrency()))
+    }
+
+    /// Who has the task's batch or story and may take it: before files, domains and load.
+    fn prefer(&self, free: &[AgentId], pull: Pull, now: Timestamp) -> Option<Chosen> {
+        let task = self.task(pull.task).filter(|_| pull.source == Source::Pool)?;
+        let (agent, because) = self.preferred(task, free)?;
+        let admitted = self.settings.territories.admits(agent, &task.files);
+        let paid = admitted && self.terms(task.id, agent, now).is_ok();
+        paid.then_some(Chosen { agent, pick: pull.pick, because })
     }
 
     /// Who of the free agents does the task; `puller` is the one that found it.

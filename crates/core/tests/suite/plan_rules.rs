@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::fixture::{M1, World, ann, checked, commit, done, failed, open, task};
 use kapelle_core::checklist::{InvalidChecklist, Source, StepRefusal};
 use kapelle_core::command::{LaneOutcome, RewriteOutcome};
-use kapelle_core::completion::CompletionReport;
+use kapelle_core::completion::{CompletionReport, MissionReport};
 use kapelle_core::event::PauseReason;
 use kapelle_core::failure::FailureKind;
 use kapelle_core::mission::MissionStatus;
@@ -150,6 +150,46 @@ fn small_neighbours_are_done_one_after_the_other() {
     assert_eq!(waits, "waits for its turn after a: they are done in one go");
     world.succeed("a");
     assert_eq!(world.working(), ["b".to_owned()].into());
+}
+
+fn hands(world: &World, name: &str) -> Vec<String> {
+    world.task(name).agents.iter().map(ToString::to_string).collect()
+}
+
+/// PLN-18: who did the first of a batch has its context, and does the next.
+#[test]
+fn one_agent_does_a_batch() {
+    let tasks = vec![task("z", &[]), label("a", &[]), label("b", &[])];
+    let mut world = World::with(tasks, checked());
+    world.chores();
+    assert_eq!(hands(&world, "a"), ["developer-2"], "the first seat is taken");
+    world.succeed("z");
+    assert_eq!(world.working(), ["a".to_owned()].into(), "b has to wait, whoever is free");
+    world.succeed("a");
+    assert_eq!(hands(&world, "b"), ["developer-2"], "although the first seat is free");
+}
+
+/// PLN-12: one convoy a developer: who began a story goes on with it.
+#[test]
+fn a_developer_stays_with_the_story_that_it_began() {
+    let of_story = |id: &str, story: &str, needs: &[&str]| PlannedTask {
+        user_story: Some(story.into()),
+        ..task(id, needs)
+    };
+    let tasks = vec![
+        of_story("a1", "US1", &[]),
+        of_story("b1", "US2", &[]),
+        of_story("b2", "US2", &["a1", "b1"]),
+    ];
+    let mut world = World::with(tasks, checked());
+    world.chores();
+    let convoys = &world.state().mission(M1).unwrap().convoys;
+    let ids: Vec<&str> = convoys.list().iter().map(|convoy| convoy.id.as_str()).collect();
+    assert_eq!(ids, ["convoy-us1", "convoy-us2"]);
+    assert_eq!(hands(&world, "b1"), ["developer-2"]);
+    world.succeed("a1");
+    world.succeed("b1");
+    assert_eq!(hands(&world, "b2"), ["developer-2"], "although the first seat is free");
 }
 
 /// A batch is a way to save, not a dependency: who comes next does not need who came before.
@@ -422,6 +462,9 @@ fn a_task_that_ended_has_its_report() {
     assert_eq!(early.status, Status::InProgress);
     world.succeed("1");
     let page = CompletionReport::of(world.task("1"), &mission(&world)).unwrap();
+    let whole = MissionReport::of(world.state(), &mission(&world));
+    assert_eq!((whole.tasks_completed, whole.tasks_total), (1, 1));
+    assert_eq!(whole.tasks, [page.clone()]);
     assert_eq!((page.status, page.attempts), (Status::Completed, 1));
     assert_eq!(page.progress.as_deref(), Some("1/1"));
     assert_eq!(page.message, "done and dusted");

@@ -8,7 +8,9 @@ use kapelle_core::scaling::{ScaleRefusal, ScalingMode};
 use kapelle_core::settings::Settings;
 use kapelle_core::task::Stage;
 use kapelle_core::time::SECOND_MS;
-use kapelle_core::{Actor, AgentId, Command, Event, Record, Role, State, TaskId, Timestamp, Usd};
+use kapelle_core::{
+    Actor, AgentId, Command, Event, Fence, Record, Role, State, TaskId, Timestamp, Usd,
+};
 
 use super::leases::Leases;
 use super::{Verdict, ensure};
@@ -24,6 +26,8 @@ pub(super) struct Agents {
     /// Of all that were ever there, who was last added to the configured team.
     extra: BTreeSet<AgentId>,
     workers_max: usize,
+    /// Who had which lease: bills may come after its end.
+    hands: BTreeMap<Fence, AgentId>,
     settings: Settings,
     changed_at: BTreeMap<Role, Timestamp>,
     /// Since when a queue has been above its threshold, or empty, after every batch.
@@ -63,14 +67,15 @@ impl Agents {
             Event::AgentAdded { agent, by, .. } => self.add(*agent, by, record.at, leases),
             Event::AgentRetired { agent, by, .. } => self.retire(*agent, by, record.at, leases),
             Event::ScaleRefused { refusal, .. } => self.judge_refusal(refusal, record.at),
-            Event::LeaseGranted { agent, .. } => {
+            Event::LeaseGranted { agent, fence, .. } => {
+                self.hands.insert(*fence, *agent);
                 ensure(leases.count() < self.workers(), || {
                     format!("{agent} works besides {} others", leases.count())
                 })?;
                 ensure(self.staying.contains(agent), || format!("there is no seat {agent}"))
             }
             Event::CostCharged { fence, usd, .. } => {
-                if leases.agent(*fence).is_some_and(|agent| self.extra.contains(&agent)) {
+                if self.hands.get(fence).is_some_and(|agent| self.extra.contains(agent)) {
                     let spent = self.spent_on(record.at);
                     self.extras_cost = (record.at.0 / DAY_MS, spent + *usd);
                 }

@@ -60,10 +60,6 @@ impl Leases {
         self.attempts.get(&fence).map(|held| held.task)
     }
 
-    pub(super) fn agent(&self, fence: Fence) -> Option<AgentId> {
-        self.attempts.get(&fence).map(|held| held.agent)
-    }
-
     pub(super) fn is_at_work(&self, agent: AgentId) -> bool {
         self.attempts.values().any(|held| held.agent == agent)
     }

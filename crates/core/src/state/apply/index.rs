@@ -77,6 +77,7 @@ impl State {
         }
         if self.task(id).is_some_and(|task| task.stage.is_final()) {
             self.pass_turn(id);
+            self.close_story(id);
         }
     }
 

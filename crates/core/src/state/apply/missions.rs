@@ -10,6 +10,7 @@ use crate::ids::{MissionId, TaskId};
 use crate::mission::{Counts, Merging, Mission, MissionStage};
 use crate::money::Usd;
 use crate::plan::PlannedTask;
+use crate::plan::convoy::Convoys;
 use crate::plan::gaps::Gaps;
 use crate::plan::operation::Operations;
 use crate::state::{Billed, State, Timer};
@@ -38,6 +39,7 @@ impl State {
             tasks: Vec::new(),
             names: BTreeMap::new(),
             gaps: Gaps::new(policy.plan.gaps),
+            convoys: Convoys::default(),
             estimate: None,
             stage: MissionStage::Open,
             paused: None,
@@ -63,7 +65,10 @@ impl State {
         plans: &[PlannedTask],
     ) {
         let names = plans.iter().zip(first.0..).map(|(plan, n)| (plan.id.clone(), TaskId(n)));
-        self.with_mission(mission, |m| m.names.extend(names));
+        self.with_mission(mission, |m| {
+            m.names.extend(names);
+            m.convoys.planned(plans);
+        });
         let mut dependents: BTreeMap<TaskId, Vec<TaskId>> = BTreeMap::new();
         for (plan, number) in plans.iter().zip(first.0..) {
             let dependencies = self.needs_of(mission, plan);
@@ -165,8 +170,9 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         operations: Operations::new(operations),
         checklist,
         said: None,
+        agents: Vec::new(),
+        before_in_batch: None,
         next_in_batch: None,
-        batch_turn: None,
         touched: BTreeSet::new(),
         merged: None,
         spent: Usd::ZERO,

@@ -2,7 +2,7 @@
 
 use crate::checklist::Checklist;
 use crate::event::Event;
-use crate::ids::{MissionId, TaskId};
+use crate::ids::{AgentId, MissionId, Role, TaskId};
 use crate::mission::MissionStage;
 use crate::plan::batch::Batch;
 use crate::state::State;
@@ -81,7 +81,7 @@ impl State {
                     self.with_task(pair[0], |t| t.next_in_batch = Some(pair[1]));
                     self.with_task(pair[1], |t| {
                         t.waits_for += 1;
-                        t.batch_turn = Some(pair[0]);
+                        t.before_in_batch = Some(pair[0]);
                     });
                 }
             }
@@ -93,10 +93,29 @@ impl State {
         let mut next = None;
         self.with_task(id, |task| next = task.next_in_batch.take());
         let Some(next) = next else { return };
-        self.with_task(next, |task| {
-            task.batch_turn = None;
-            task.waits_for = task.waits_for.saturating_sub(1);
-        });
+        self.with_task(next, |task| task.waits_for = task.waits_for.saturating_sub(1));
         self.release_if_free(next);
+    }
+
+    /// An agent works on the task: it has the story, if that was nobody's.
+    pub(in crate::state) fn note_hand(&mut self, id: TaskId, agent: AgentId) {
+        let mut story = None;
+        self.with_task(id, |task| {
+            task.agents.retain(|known| known.role != agent.role);
+            task.agents.push(agent);
+            story = task.plan.user_story.as_ref().map(|_| task.plan.id.clone());
+        });
+        if let (Some(name), Role::Developer) = (story, agent.role) {
+            self.with_mission_of(id, |m| m.convoys.taken(&name, agent));
+        }
+    }
+
+    /// The task has come to its end, and with it perhaps its story.
+    pub(in crate::state) fn close_story(&mut self, id: TaskId) {
+        let Some(task) = self.task(id).filter(|task| task.plan.user_story.is_some()) else {
+            return;
+        };
+        let name = task.plan.id.clone();
+        self.with_mission_of(id, |m| m.convoys.finished(&name));
     }
 }

@@ -147,6 +147,7 @@ impl State {
         self.count(mission);
         self.take_seat(*agent, *task, *fence);
         self.begin_running(*task, *fence, *agent);
+        self.note_hand(*task, *agent);
         self.timers.insert((*expires_at, Timer::Lease(*fence)));
         self.timers.insert((*deadline, Timer::Deadline(*fence)));
         let lease = Lease {
