@@ -6,7 +6,7 @@ use fastrand::Rng;
 use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
 use kapelle_core::plan::{Plan, PlannedTask, Priority};
-use kapelle_core::policy::{Budget, Check, Policy};
+use kapelle_core::policy::{Budget, Check, Policy, Reading};
 use kapelle_core::time::SECOND_MS;
 use kapelle_core::{Role, Usd};
 
@@ -47,7 +47,12 @@ fn needs(shape: u8, index: usize, count: usize, rng: &mut Rng) -> Vec<usize> {
 }
 
 pub(crate) fn policy(rng: &mut Rng) -> Policy {
-    let check = |name: &str| Check { name: name.into(), command: "true".into(), timeout_ms: 1_000 };
+    let check = |name: &str| Check {
+        name: name.into(),
+        command: "true".into(),
+        timeout_ms: 1_000,
+        reading: Reading::default(),
+    };
     let checks: Vec<Check> = match rng.u8(0..4) {
         0 => Vec::new(),
         1 => vec![check("build"), check("test")],

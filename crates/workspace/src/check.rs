@@ -3,6 +3,8 @@
 //! Invariant: a check sees the files of its commit and nothing that was left lying about; it
 //! runs behind the same walls as an agent, because it runs what agents wrote.
 
+pub mod parse;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ mod escalation;
 mod fixture;
 mod found;
 mod gate;
+mod gates;
 mod journals;
 mod makespan;
 mod merge_model;

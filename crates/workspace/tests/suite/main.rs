@@ -8,6 +8,7 @@ mod check;
 mod delivery;
 mod fixture;
 mod git;
+mod parsers;
 mod process;
 mod reaper;
 mod repository;
