@@ -40,6 +40,7 @@ impl Project {
         let config = Config::load(repo.root()).map_err(|e| {
             Problem::usage(e).hint("the keys are described in docs/reference/kapelle.schema.json")
         })?;
+        let repo = repo.allowing_secrets(config.secret_rules());
         Ok(Project { repo, config })
     }
 

@@ -13,6 +13,8 @@ pub mod process;
 pub mod reaper;
 pub mod repository;
 pub mod sandbox;
+pub mod secrets;
+pub mod stacks;
 pub mod worktree;
 
 pub use candidate::Candidate;

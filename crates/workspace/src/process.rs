@@ -37,6 +37,9 @@ pub const GRACE: Duration = Duration::from_secs(2);
 /// How much of the end of the output an [`Exit`] carries.
 pub const TAIL_CHARS_MAX: usize = 2_000;
 
+/// The largest log; a longer output is cut in the middle.
+pub(crate) const LOG_BYTES_MAX: usize = log::HEAD_BYTES_MAX as usize + log::TAIL_BYTES_MAX;
+
 /// The variable by which the reaper knows the processes of a store.
 pub const LEASE_VARIABLE: &str = "KAPELLE_LEASE";
 

@@ -10,6 +10,7 @@ use kapelle_core::Commit;
 use tokio::sync::Mutex;
 
 use crate::git::{self, Git, args, drivers};
+use crate::secrets;
 
 /// A change that touches more files than this is a mistake, or needs a person.
 const CHANGED_PATHS_MAX: usize = 100_000;
@@ -60,6 +61,7 @@ pub struct Repository {
     git_dir: PathBuf,
     git: Git,
     worktree_lock: WorktreeLock,
+    secret_rules: Arc<secrets::Rules>,
 }
 
 impl Repository {
@@ -82,7 +84,18 @@ impl Repository {
         let git_dir = PathBuf::from(found);
         let git = here.on(&git_dir);
         let git = git.clone().overriding(drivers::overrides(&git).await?);
-        Ok(Repository { root, git_dir, git, worktree_lock: WorktreeLock::default() })
+        let (worktree_lock, secret_rules) = (WorktreeLock::default(), Arc::default());
+        Ok(Repository { root, git_dir, git, worktree_lock, secret_rules })
+    }
+
+    /// The same repository, with what its owner allows in changes although it looks like a secret.
+    #[must_use]
+    pub fn allowing_secrets(self, rules: secrets::Rules) -> Repository {
+        Repository { secret_rules: Arc::new(rules), ..self }
+    }
+
+    pub(crate) fn secret_rules(&self) -> &secrets::Rules {
+        &self.secret_rules
     }
 
     /// The top of the working tree.

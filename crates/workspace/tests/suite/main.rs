@@ -13,4 +13,6 @@ mod process;
 mod reaper;
 mod repository;
 mod sandbox;
+mod secrets;
+mod stacks;
 mod worktree;
