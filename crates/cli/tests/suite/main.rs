@@ -7,6 +7,7 @@
 mod agents;
 mod approval;
 mod budget;
+mod checks;
 mod crash;
 mod demo;
 mod fixture;
