@@ -4,6 +4,7 @@
 //! runs behind the same walls as an agent, because it runs what agents wrote; a report counts
 //! only if the check itself wrote it.
 
+mod files;
 pub mod parse;
 mod report;
 
@@ -21,6 +22,7 @@ use crate::process::{self, Exit, Lease, Spec};
 use crate::repository::Repository;
 use crate::sandbox::{self, Confinement};
 use crate::worktree::{self, Worktree};
+pub use files::test_files;
 use report::Trouble;
 
 /// What of the reasons is told beside the end of the output; both have to fit into one failure.

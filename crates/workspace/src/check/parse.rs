@@ -73,6 +73,12 @@ pub fn coverage(bytes: &[u8]) -> Result<Outcome, Unreadable> {
     parse(if is_xml { Parser::Cobertura } else { Parser::Lcov }, bytes)
 }
 
+/// Adds the time of a part to that of the whole.
+fn add_time(outcome: &mut Outcome, ms: Option<u64>) {
+    let total = outcome.duration_ms.unwrap_or_default();
+    outcome.duration_ms = Some(total.saturating_add(ms.unwrap_or_default()));
+}
+
 /// Whether there is anything that a run of tests leaves. A report without a single test is not
 /// the report of a run that passed.
 fn with_tests(outcome: Outcome, expected: &'static str) -> Result<Outcome, Unreadable> {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use kapelle_core::gates::Thresholds;
+use kapelle_core::gates::{Objection, Thresholds, frozen};
 use kapelle_core::outcome::{Counts, Percent};
 use kapelle_core::policy::{Parser, Reading};
 use kapelle_workspace::Confinement;
-use kapelle_workspace::check::{Check, CheckRun, run};
+use kapelle_workspace::check::{Check, CheckRun, run, test_files};
 
 use crate::fixture::{Fixture, path_only, sandbox};
 
@@ -167,4 +167,23 @@ async fn output_that_was_cut_is_no_report() {
     let tap = Reading { parser: Parser::Tap, ..Reading::default() };
     let ran = read(&fixture, flood, tap).await;
     assert!(!ran.passed && ran.reasons.contains("was cut in the middle"), "{}", ran.reasons);
+}
+
+/// A mode is part of a test, too: a script that cannot be run tests nothing.
+#[tokio::test]
+async fn test_files_are_compared_by_content_and_mode() {
+    let fixture = Fixture::new();
+    let patterns = ["tests/**".to_owned()];
+    let repo = fixture.open().await;
+    fixture.commit("tests/a.sh", "exit 1\n");
+    let red = fixture.commit("tests/b.sh", "exit 1\n");
+    let red = test_files(&repo, &red, &patterns).await.unwrap();
+    let same = fixture.commit("src/a", "code\n");
+    assert_eq!(frozen(&red, &test_files(&repo, &same, &patterns).await.unwrap()), []);
+    fixture.git(&["config", "core.fileMode", "false"]);
+    fixture.git(&["update-index", "--chmod=+x", "tests/a.sh"]);
+    let changed = fixture.commit("tests/b.sh", "exit 0\n");
+    let changed = test_files(&repo, &changed, &patterns).await.unwrap();
+    let touched = |path: &str| Objection::TestsTouched { path: path.into(), how: "changed" };
+    assert_eq!(frozen(&red, &changed), [touched("tests/a.sh"), touched("tests/b.sh")]);
 }

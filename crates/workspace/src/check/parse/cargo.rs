@@ -1,10 +1,9 @@
 //! What `cargo test` prints for people: it is stable in practice, and the only form that stable
 //! Rust has.
 
-use kapelle_core::limits;
 use kapelle_core::outcome::{Counts, Ended, Outcome};
 
-use super::{Unreadable, text, with_tests};
+use super::{Unreadable, add_time, text, with_tests};
 
 pub fn parse(bytes: &[u8]) -> Result<Outcome, Unreadable> {
     let mut reader = Reader::default();
@@ -71,9 +70,7 @@ impl Reader {
             self.telling = false;
             return;
         }
-        let room = limits::TEST_MESSAGE_CHARS_MAX.saturating_sub(message.len());
-        message.push_str(limits::head(line, room));
-        message.push('\n');
+        text::append(message, &format!("{line}\n"));
     }
 
     /// The result of a target: what it counts and did not name is counted too.
@@ -90,8 +87,7 @@ impl Reader {
         let seconds = result.rsplit_once("finished in ").and_then(|(_, time)| {
             time.trim().trim_end_matches('s').parse().ok().and_then(text::millis)
         });
-        let total = self.outcome.duration_ms.unwrap_or_default();
-        self.outcome.duration_ms = Some(total.saturating_add(seconds.unwrap_or_default()));
+        add_time(&mut self.outcome, seconds);
     }
 
     fn record(&mut self) {
@@ -133,11 +129,7 @@ impl Build {
         }
         let starts = line.starts_with("error[") || line.starts_with("error:");
         if starts || (!self.errors.is_empty() && !line.trim().is_empty()) {
-            let room = limits::TEST_MESSAGE_CHARS_MAX.saturating_sub(self.errors.len());
-            self.errors.push_str(limits::head(line, room));
-            if room > 0 {
-                self.errors.push('\n');
-            }
+            text::append(&mut self.errors, &format!("{line}\n"));
         }
     }
 }

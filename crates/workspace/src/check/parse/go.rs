@@ -1,13 +1,12 @@
 //! `go test -json`: one event a line, output and results.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kapelle_core::limits;
 use kapelle_core::outcome::{Ended, Outcome};
 use serde::Deserialize;
 
 use super::text::{self, Line};
-use super::{Unreadable, with_tests};
+use super::{Unreadable, add_time, with_tests};
 
 /// Tests and packages whose output is collected at the same time.
 const COLLECTED_MAX: usize = 10_000;
@@ -36,7 +35,7 @@ pub fn parse(bytes: &[u8]) -> Result<Outcome, Unreadable> {
         match line {
             Line::Object(entry) => reader.entry(&entry),
             // Older versions print errors of the compiler beside the events.
-            Line::Other(line) => append(&mut reader.beside, &format!("{line}\n")),
+            Line::Other(line) => text::append(&mut reader.beside, &format!("{line}\n")),
         }
     }
     with_tests(reader.outcome, "event of go test")
@@ -49,7 +48,7 @@ struct Reader {
     /// What tests, packages and builds printed, until they end.
     printed: BTreeMap<String, String>,
     /// Packages in which a test failed, which is why they fail.
-    failing: BTreeMap<String, ()>,
+    failing: BTreeSet<String>,
 }
 
 impl Reader {
@@ -75,7 +74,7 @@ impl Reader {
         if self.printed.len() < COLLECTED_MAX || self.printed.contains_key(&key) {
             let output = entry.output.as_deref().unwrap_or_default();
             if !is_frame(output) {
-                append(self.printed.entry(key).or_default(), output);
+                text::append(self.printed.entry(key).or_default(), output);
             }
         }
     }
@@ -89,18 +88,16 @@ impl Reader {
         };
         let message = if ended == Ended::Failed { printed.as_str() } else { "" };
         if ended == Ended::Failed && self.failing.len() < COLLECTED_MAX {
-            self.failing.insert(entry.package.clone(), ());
+            self.failing.insert(entry.package.clone());
         }
         self.outcome.record(name, ended, entry.elapsed.and_then(text::millis), message);
     }
 
     fn package(&mut self, name: &str, entry: &Entry) {
         let printed = self.printed.remove(name).unwrap_or_default();
-        let ms = entry.elapsed.and_then(text::millis).unwrap_or_default();
-        let total = self.outcome.duration_ms.unwrap_or_default();
-        self.outcome.duration_ms = Some(total.saturating_add(ms));
+        add_time(&mut self.outcome, entry.elapsed.and_then(text::millis));
         // Its build or one of its tests has said why; else it broke by itself.
-        let explained = entry.failed_build.is_some() || self.failing.contains_key(name);
+        let explained = entry.failed_build.is_some() || self.failing.contains(name);
         if entry.action == "fail" && !explained {
             let message = if printed.contains("[build failed]") { &self.beside } else { &printed };
             self.outcome.break_off(name, message);
@@ -114,9 +111,4 @@ fn is_frame(output: &str) -> bool {
     ["=== RUN", "=== PAUSE", "=== CONT", "=== NAME", "--- PASS", "--- FAIL", "--- SKIP"]
         .iter()
         .any(|frame| output.starts_with(frame))
-}
-
-fn append(text: &mut String, more: &str) {
-    let room = limits::TEST_MESSAGE_CHARS_MAX.saturating_sub(text.len());
-    text.push_str(limits::head(more, room));
 }

@@ -3,7 +3,7 @@
 use kapelle_core::outcome::{Ended, Outcome};
 use serde::Deserialize;
 
-use super::{Unreadable, text, with_tests};
+use super::{Unreadable, add_time, text, with_tests};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,8 +49,7 @@ pub fn parse(bytes: &[u8]) -> Result<Outcome, Unreadable> {
     for suite in &report.test_results {
         let spent = suite.end_time.zip(suite.start_time);
         let ms = spent.and_then(|(end, start)| text::millis((end - start) / 1_000.0));
-        let total = outcome.duration_ms.unwrap_or_default();
-        outcome.duration_ms = Some(total.saturating_add(ms.unwrap_or_default()));
+        add_time(&mut outcome, ms);
         if suite.assertion_results.is_empty() && suite.status == "failed" {
             outcome.break_off(&suite.name, &text::plain(&suite.message));
         }

@@ -3,11 +3,10 @@
 //! There is no standard. Common to all is `<testcase name classname time>` with `<failure>`,
 //! `<error>` or `<skipped>` in it; Maven and nextest add `<flakyFailure>` and `<rerunFailure>`.
 
-use kapelle_core::limits;
 use kapelle_core::outcome::{Ended, Outcome};
 
 use super::xml::{self, Attributes, Visit};
-use super::{Unreadable, text, with_tests};
+use super::{Unreadable, add_time, text, with_tests};
 
 /// What pytest says about a file of tests that cannot be loaded.
 const NOT_LOADED: &str = "collection failure";
@@ -65,10 +64,9 @@ impl Visit for Report {
         }
     }
 
-    fn text(&mut self, text: &str) {
+    fn text(&mut self, piece: &str) {
         if let (true, Some(case)) = (self.telling, &mut self.case) {
-            let room = limits::TEST_MESSAGE_CHARS_MAX.saturating_sub(case.detail.len());
-            case.detail.push_str(limits::head(text, room));
+            text::append(&mut case.detail, piece);
         }
     }
 
@@ -123,9 +121,7 @@ impl Case {
             () if self.flaky => Ended::Flaky,
             () => Ended::Passed,
         };
-        let duration = self.duration_ms.unwrap_or_default();
-        outcome.duration_ms =
-            Some(outcome.duration_ms.unwrap_or_default().saturating_add(duration));
+        add_time(outcome, self.duration_ms);
         outcome.record(&self.name, ended, self.duration_ms, &message);
     }
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::cargo::Build;
 use super::text::{self, Line};
-use super::{Unreadable, with_tests};
+use super::{Unreadable, add_time, with_tests};
 
 #[derive(Deserialize)]
 struct Entry {
@@ -35,9 +35,7 @@ pub fn parse(bytes: &[u8]) -> Result<Outcome, Unreadable> {
                 ("suite", "started") => suites += 1,
                 ("suite", _) => {
                     results += 1;
-                    let ms = entry.exec_time.and_then(text::millis).unwrap_or_default();
-                    let total = outcome.duration_ms.unwrap_or_default();
-                    outcome.duration_ms = Some(total.saturating_add(ms));
+                    add_time(&mut outcome, entry.exec_time.and_then(text::millis));
                 }
                 ("test", _) => entry.record(&mut outcome),
                 _ => {}

@@ -66,9 +66,7 @@ impl Reader {
 
     fn tell(&mut self, error: &str) {
         if let Some((_, message)) = self.broken.last_mut() {
-            let room = limits::TEST_MESSAGE_CHARS_MAX.saturating_sub(message.len());
-            message.push_str(limits::head(error, room));
-            message.push('\n');
+            text::append(message, &format!("{error}\n"));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Lines of text from programs: bounded, valid, and without colours.
 
+use kapelle_core::limits;
 use serde::de::DeserializeOwned;
 
 use super::Unreadable;
@@ -42,6 +43,12 @@ pub fn plain(text: &str) -> String {
         }
     }
     out
+}
+
+/// Adds to a message, up to what is kept of one.
+pub fn append(message: &mut String, more: &str) {
+    let room = limits::TEST_MESSAGE_CHARS_MAX.saturating_sub(message.len());
+    message.push_str(limits::head(more, room));
 }
 
 /// Seconds as programs write them, in milliseconds.

@@ -1,10 +1,9 @@
 //! Visual Studio test results: `<UnitTestResult testName outcome duration>`.
 
-use kapelle_core::limits;
 use kapelle_core::outcome::{Ended, Outcome};
 
 use super::xml::{self, Attributes, Visit};
-use super::{Unreadable, with_tests};
+use super::{Unreadable, add_time, text, with_tests};
 
 pub fn parse(bytes: &[u8]) -> Result<Outcome, Unreadable> {
     let mut report = Report::default();
@@ -49,10 +48,9 @@ impl Visit for Report {
         }
     }
 
-    fn text(&mut self, text: &str) {
+    fn text(&mut self, piece: &str) {
         if self.telling {
-            let room = limits::TEST_MESSAGE_CHARS_MAX.saturating_sub(self.message.len());
-            self.message.push_str(limits::head(text, room));
+            text::append(&mut self.message, piece);
         }
     }
 
@@ -61,9 +59,7 @@ impl Visit for Report {
             "Message" | "Text" => self.telling = false,
             "UnitTestResult" => {
                 if let Some((test, ended, duration)) = self.result.take() {
-                    let total = self.outcome.duration_ms.unwrap_or_default();
-                    self.outcome.duration_ms =
-                        Some(total.saturating_add(duration.unwrap_or_default()));
+                    add_time(&mut self.outcome, duration);
                     self.outcome.record(&test, ended, duration, &self.message);
                 }
             }
@@ -77,12 +73,12 @@ impl Visit for Report {
 }
 
 /// `00:00:01.2345678` in milliseconds.
-fn clock_ms(text: &str) -> Option<u64> {
-    let mut parts = text.trim().splitn(3, ':');
+fn clock_ms(clock: &str) -> Option<u64> {
+    let mut parts = clock.trim().splitn(3, ':');
     let hours: u32 = parts.next()?.parse().ok()?;
     let minutes: u32 = parts.next()?.parse().ok()?;
     let seconds: f64 = parts.next()?.parse().ok()?;
-    let whole = super::text::millis(seconds)?;
+    let whole = text::millis(seconds)?;
     Some(whole.saturating_add((u64::from(hours) * 60 + u64::from(minutes)) * 60_000))
 }
 
