@@ -15,6 +15,7 @@ use std::fmt;
 use kapelle_core::{Commit, glob};
 
 use crate::git::{self, Git};
+use crate::worktree::aside;
 
 /// Excuses a line that only looks like a secret. Keys of known shape and private keys are not
 /// excused by it: an agent could write the mark as easily as the key.
@@ -87,16 +88,24 @@ pub(crate) async fn scan(
             }
             Err(error) => return Err(error),
         };
-        diff::each_added(&text, |path, line, text| {
-            if found.len() < FINDINGS_MAX
-                && let Some(looks_like) = look(text, rules)
-            {
-                found.push(Finding { path: path.to_owned(), line, looks_like });
-            }
-        });
+        let rules = rules.clone();
+        found.extend(aside(move || look_through(&text, &rules)).await);
     }
     found.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+    found.truncate(FINDINGS_MAX);
     Ok(Findings(found))
+}
+
+fn look_through(diff: &[u8], rules: &Rules) -> Vec<Finding> {
+    let mut found = Vec::new();
+    diff::each_added(diff, |path, line, text| {
+        if found.len() < FINDINGS_MAX
+            && let Some(looks_like) = look(text, rules)
+        {
+            found.push(Finding { path: path.to_owned(), line, looks_like });
+        }
+    });
+    found
 }
 
 /// What a line looks like, if it holds a secret.

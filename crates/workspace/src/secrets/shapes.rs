@@ -69,8 +69,8 @@ pub fn known(line: &str, is_allowed: impl Fn(&str) -> bool) -> Option<&'static s
         return Some("a private key");
     }
     let found = SHAPES.iter().find(|shape| {
-        let matches = line.match_indices(shape.prefix).filter_map(|(at, _)| shape.at(line, at));
-        let mut keys = matches.take(MATCHES_MAX);
+        let places = line.match_indices(shape.prefix).take(MATCHES_MAX);
+        let mut keys = places.filter_map(|(at, _)| shape.at(line, at));
         keys.any(|key| !is_placeholder(key) && !is_allowed(key))
     });
     found.map(|shape| shape.looks_like)

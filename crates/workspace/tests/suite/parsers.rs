@@ -251,7 +251,7 @@ fn go_names_tests_by_package() {
         ("example.org/shop.TestWrong", "shop_test.go:12: said before"),
     ];
     assert_eq!(failures(&outcome), expected);
-    assert!(outcome.is_clean() || outcome.broken.is_empty(), "its failing package is explained");
+    assert_eq!(outcome.broken, [], "its failing package is explained by its tests");
 }
 
 /// Before go 1.24 the compiler's errors stood beside the events.
@@ -361,6 +361,21 @@ fn entities_do_not_grow() {
     let outcome = parse(Parser::Junit, xml).unwrap();
     let (name, test) = outcome.tests.first_key_value().unwrap();
     assert!(name.len() < 10 && test.message.len() < 10, "{outcome:?}");
+}
+
+/// Finding the message of each of many failures must not cost the square of their number.
+#[test]
+fn a_hundred_thousand_failures_are_read_and_counted() {
+    let (mut text, mut sections) = ("running 100000 tests\n".to_owned(), String::new());
+    for number in 0..100_000 {
+        text.push_str(&format!("test t{number} ... FAILED\n"));
+        sections.push_str(&format!("---- t{number} stdout ----\nno {number}\n\n"));
+    }
+    text.push_str(&format!("\nfailures:\n\n{sections}\nfailures:\n"));
+    text.push_str("test result: FAILED. 0 passed; 100000 failed; 0 ignored; finished in 0.01s\n");
+    let outcome = parse(Parser::Cargo, text.as_bytes()).unwrap();
+    assert_eq!((outcome.counts.failed, outcome.tests["t7"].message.as_str()), (100_000, "no 7"));
+    assert!(is_bounded(&outcome));
 }
 
 /// Many attributes must not cost the square of their number.

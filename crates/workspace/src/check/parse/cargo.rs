@@ -1,6 +1,8 @@
 //! What `cargo test` prints for people: it is stable in practice, and the only form that stable
 //! Rust has.
 
+use std::collections::BTreeMap;
+
 use kapelle_core::outcome::{Counts, Ended, Outcome};
 
 use super::{Unreadable, add_time, text, with_tests};
@@ -19,13 +21,14 @@ struct Reader {
     build: Build,
     /// Failures of the current target, each with what it printed; recorded with its result.
     ended: Vec<(String, Ended)>,
-    messages: Vec<(String, String)>,
+    messages: BTreeMap<String, String>,
+    /// The test whose message is being told.
+    telling: Option<String>,
     /// The target whose tests run: named, but without a result yet.
     target: Option<String>,
     announced: String,
     /// The test whose end stands on another line, because it printed something in between.
     open: Option<String>,
-    telling: bool,
 }
 
 impl Reader {
@@ -40,15 +43,14 @@ impl Reader {
         } else if let Some(result) = line.strip_prefix("test result: ") {
             self.close(result);
         } else if let Some(name) = section(line) {
-            self.telling = true;
-            self.messages.push((name.to_owned(), String::new()));
-        } else if self.telling && line != "failures:" {
+            self.telling = Some(name.to_owned());
+        } else if self.telling.is_some() && line != "failures:" {
             self.tell(line);
         } else if let Some(rest) = line.strip_prefix("test ") {
-            self.telling = false;
+            self.telling = None;
             self.test(rest);
         } else {
-            self.telling = false;
+            self.telling = None;
             if let Some((name, ended)) = self.open.take().zip(end_of(line)) {
                 self.ended.push((name, ended));
             }
@@ -65,11 +67,12 @@ impl Reader {
     }
 
     fn tell(&mut self, line: &str) {
-        let Some((_, message)) = self.messages.last_mut() else { return };
         if line.starts_with("stack backtrace:") {
-            self.telling = false;
+            self.telling = None;
             return;
         }
+        let Some(name) = &self.telling else { return };
+        let message = self.messages.entry(name.clone()).or_default();
         text::append(message, &format!("{line}\n"));
     }
 
@@ -92,12 +95,11 @@ impl Reader {
 
     fn record(&mut self) {
         for (name, ended) in self.ended.drain(..) {
-            let told = self.messages.iter().find(|(of, _)| *of == name);
-            let message = told.map_or("", |(_, message)| message.as_str());
+            let message = self.messages.get(&name).map_or("", String::as_str);
             self.outcome.record(&name, ended, None, message);
         }
         self.messages.clear();
-        (self.open, self.telling) = (None, false);
+        (self.open, self.telling) = (None, None);
     }
 
     /// A target that never came to a result crashed or was killed.
