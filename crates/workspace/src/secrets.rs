@@ -27,6 +27,9 @@ pub const FINDINGS_MAX: usize = 20;
 /// Past this a line is machine-made. The rest of it is not looked at.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
+/// Nothing that is looked for is shorter without a gap: `-----BEGIN`.
+const RUN_BYTES_MIN: usize = 10;
+
 /// What a person allows, in `kapelle.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -73,27 +76,37 @@ pub(crate) async fn scan(
     rules: &Rules,
 ) -> Result<Findings, git::Error> {
     let mut found = Vec::new();
-    let mut waiting = diff::parts(git, base, tree, rules).await?;
+    // Nearly every change is looked at in one go; one too large for that is taken apart.
+    let mut waiting = match diff::text(git, base, tree, &[]).await {
+        Ok(text) => {
+            found.extend(look_aside(text, rules).await);
+            Vec::new()
+        }
+        Err(git::Error::OutputTooLarge { .. }) => diff::parts(git, base, tree).await?,
+        Err(error) => return Err(error),
+    };
     while let Some(mut part) = waiting.pop() {
-        let text = match diff::text(git, base, tree, &part).await {
-            Ok(text) => text,
+        match diff::text(git, base, tree, &part).await {
+            Ok(text) => found.extend(look_aside(text, rules).await),
             // What was removed counts too. A single file whose difference is that large is one
-            // that a program made, like those that are not looked into because of their size.
+            // that a program made, like those that are left out because of their size.
             Err(git::Error::OutputTooLarge { .. }) => {
                 let half = part.split_off(part.len().div_ceil(2));
                 if !half.is_empty() {
                     waiting.extend([part, half]);
                 }
-                continue;
             }
             Err(error) => return Err(error),
-        };
-        let rules = rules.clone();
-        found.extend(aside(move || look_through(&text, &rules)).await);
+        }
     }
     found.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     found.truncate(FINDINGS_MAX);
     Ok(Findings(found))
+}
+
+async fn look_aside(diff: Vec<u8>, rules: &Rules) -> Vec<Finding> {
+    let rules = rules.clone();
+    aside(move || look_through(&diff, &rules)).await
 }
 
 fn look_through(diff: &[u8], rules: &Rules) -> Vec<Finding> {
@@ -101,6 +114,7 @@ fn look_through(diff: &[u8], rules: &Rules) -> Vec<Finding> {
     diff::each_added(diff, |path, line, text| {
         if found.len() < FINDINGS_MAX
             && let Some(looks_like) = look(text, rules)
+            && !rules.skips(path)
         {
             found.push(Finding { path: path.to_owned(), line, looks_like });
         }
@@ -110,6 +124,9 @@ fn look_through(diff: &[u8], rules: &Rules) -> Vec<Finding> {
 
 /// What a line looks like, if it holds a secret.
 fn look(line: &str, rules: &Rules) -> Option<&'static str> {
+    if !has_run(line) {
+        return None;
+    }
     let is_allowed = |text: &str| {
         rules.allow.iter().any(|allowed| !allowed.is_empty() && text.contains(allowed))
     };
@@ -120,6 +137,15 @@ fn look(line: &str, rules: &Rules) -> Option<&'static str> {
         return None;
     }
     guess::likely(line, is_allowed)
+}
+
+/// Whether anything in the line is long enough. Most lines of most files are not, and cost one pass.
+fn has_run(line: &str) -> bool {
+    let mut run = 0;
+    line.bytes().any(|byte| {
+        run = if byte.is_ascii_graphic() { run + 1 } else { 0 };
+        run >= RUN_BYTES_MIN
+    })
 }
 
 impl Rules {

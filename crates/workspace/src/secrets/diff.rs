@@ -5,10 +5,11 @@ use std::os::unix::ffi::OsStringExt;
 
 use kapelle_core::Commit;
 
-use super::{LINE_BYTES_MAX, Rules};
+use super::LINE_BYTES_MAX;
 use crate::git::{self, Git, args};
 
-/// A larger file was made by a program. It is not looked into.
+/// In a change that is too large to be looked at in one go, a file beyond this was made by a
+/// program, and is left out.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// What of the change is looked at in one go; git's answers are bounded.
@@ -19,12 +20,7 @@ const PART_FILES_MAX: usize = 200;
 pub type Part = Vec<OsString>;
 
 /// The added and changed files in parts of a bounded size.
-pub async fn parts(
-    git: &Git,
-    base: &Commit,
-    tree: &str,
-    rules: &Rules,
-) -> Result<Vec<Part>, git::Error> {
+pub async fn parts(git: &Git, base: &Commit, tree: &str) -> Result<Vec<Part>, git::Error> {
     // Blobs of the new tree with their sizes, and of them those that differ.
     let sizes = git.run(args!["ls-tree", "-r", "-l", "-z", tree]).await?;
     let asked = args![
@@ -43,7 +39,7 @@ pub async fn parts(
     let (mut parts, mut part, mut bytes) = (Vec::new(), Part::new(), 0);
     for path in changed.stdout.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
         let size = sizes.get(path).copied().unwrap_or_default();
-        if size > FILE_BYTES_MAX || rules.skips(&String::from_utf8_lossy(path)) {
+        if size > FILE_BYTES_MAX {
             continue;
         }
         if bytes + size > PART_BYTES_MAX || part.len() >= PART_FILES_MAX {
@@ -65,16 +61,18 @@ fn entry(entry: &[u8]) -> Option<(&[u8], u64)> {
     Some((&entry[tab + 1..], fields.split_whitespace().last()?.parse().ok()?))
 }
 
-/// The difference as text, also of files that their attributes call binary: an agent can write
+/// The difference of some paths, or of all, as text; also of files that their attributes call binary: an agent can write
 /// attributes.
 pub async fn text(
     git: &Git,
     base: &Commit,
     tree: &str,
-    part: &Part,
+    part: &[OsString],
 ) -> Result<Vec<u8>, git::Error> {
     let mut asked = args![
         "--literal-pathspecs",
+        "-c",
+        "core.quotePath=false",
         "diff-tree",
         "-r",
         "-p",

@@ -117,3 +117,20 @@ async fn a_thousand_files_are_looked_at_and_a_flood_is_bounded() {
     assert_eq!(many.len(), secrets::FINDINGS_MAX);
     assert!(many.iter().all(|finding| finding.path.starts_with("f/09")), "{many:?}");
 }
+
+/// Git answers with at most 64 MiB; a change beyond that is taken apart, not waved through.
+#[tokio::test]
+async fn a_change_too_large_for_one_look_is_taken_apart() {
+    let fixture = Fixture::new();
+    let large = found(&fixture, Rules::default(), |tree| {
+        let noise = "all work and no play\n".repeat((7 << 20) / 21);
+        for number in 0..10 {
+            write(&tree.dir().join(format!("noise-{number}")), &noise);
+        }
+        write(&tree.dir().join("noise-7"), &format!("{noise}{}\n", key()));
+        write(&tree.dir().join("schlüssel"), &format!("{}\n", key()));
+    });
+    let large = large.await;
+    let places: Vec<&str> = large.iter().map(|finding| finding.path.as_str()).collect();
+    assert_eq!(places, ["noise-7", "schlüssel"]);
+}
