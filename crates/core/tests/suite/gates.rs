@@ -217,6 +217,12 @@ fn findings_are_refused_from_their_severity_on() {
     assert_eq!(said[0].to_string(), "critical: B602 in a.py line 4: shell");
     let rest = Objection::InsecureUnnamed { severity: Severity::High, count: 2 };
     assert_eq!(said.last(), Some(&rest));
+    let mut just = Findings::default();
+    let (rule, file, message) = ("B1".into(), "b.py".into(), "just so".into());
+    just.add(Finding { severity: Severity::High, rule, file, line: 1, message });
+    let now = Outcome { findings: Some(just), ..Outcome::default() };
+    let said = quality(&wanted, None, &now, &names(&[]));
+    assert!(matches!(said[..], [Objection::Insecure { line: 1, .. }]), "{said:?}");
     let silent = quality(&wanted, None, &Outcome::default(), &names(&[]));
     assert_eq!(silent, [Objection::NoScan { severity: Severity::High }]);
 }
