@@ -18,7 +18,7 @@ use kapelle_core::outcome::Outcome;
 use kapelle_core::policy::Reading;
 use kapelle_core::{Commit, limits};
 
-use crate::process::{self, Exit, Lease, Spec};
+use crate::process::{self, Exit, Hold, Lease, Spec};
 use crate::repository::Repository;
 use crate::sandbox::{self, Confinement};
 use crate::worktree::{self, Worktree};
@@ -112,6 +112,7 @@ async fn run_in(worktree: &Worktree, private: &Path, check: &Check) -> Result<Ch
         lease: check.lease.clone(),
         log: check.log.clone(),
         timeout: Some(check.timeout),
+        hold: Hold::default(),
     };
     let mut running = process::spawn(check.confinement.confine(spec, &walls)?).await?;
     let exit = running.wait().await?;

@@ -9,6 +9,7 @@
 
 mod group;
 mod log;
+mod quota;
 mod spawner;
 mod supervise;
 
@@ -19,6 +20,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kapelle_core::Fence;
@@ -29,7 +32,10 @@ use tokio::task::JoinHandle;
 
 use group::Group;
 use log::Log;
+pub use quota::Quota;
 use supervise::Supervisor;
+
+use crate::sandbox::Cgroup;
 
 /// How long a process has between being asked to end and being killed.
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -42,6 +48,9 @@ pub(crate) const LOG_BYTES_MAX: usize = log::HEAD_BYTES_MAX as usize + log::TAIL
 
 /// The variable by which the reaper knows the processes of a store.
 pub const LEASE_VARIABLE: &str = "KAPELLE_LEASE";
+
+/// The variable by which everything that one process started is known, even if it left the group.
+pub const RUN_VARIABLE: &str = "KAPELLE_RUN";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -91,6 +100,17 @@ pub struct Spec {
     pub lease: Lease,
     pub log: PathBuf,
     pub timeout: Option<Duration>,
+    /// What a box holds on to while the process runs; [`Hold::default`] without one.
+    pub hold: Hold,
+}
+
+/// What bounds a process beside its walls, and what becomes of its descendants.
+#[derive(Debug, Clone, Default)]
+pub struct Hold {
+    pub cgroup: Option<Arc<Cgroup>>,
+    pub quota: Option<Quota>,
+    /// It has process ids of its own. If not, those that left its group are looked for at its end.
+    pub dies_with_owner: bool,
 }
 
 /// How a process ended.
@@ -99,6 +119,10 @@ pub struct Exit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub timed_out: bool,
+    /// The kernel ended one of its processes for want of memory.
+    pub out_of_memory: bool,
+    /// How it used up more of the disk than it may, if that is why it was ended.
+    pub over_quota: Option<String>,
     /// The last [`TAIL_CHARS_MAX`] characters of its output.
     pub tail: String,
     pub duration: Duration,
@@ -127,15 +151,27 @@ pub async fn spawn(spec: Spec) -> Result<Running, Error> {
     let (reader, writer) = std::io::pipe().map_err(start)?;
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).current_dir(&spec.dir).process_group(0);
+    let run = run_name();
     command.env_clear().envs(&spec.env).env(LEASE_VARIABLE, spec.lease.to_string());
+    command.env(RUN_VARIABLE, &run);
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(start)?).stderr(writer);
     let output = pipe::Receiver::from_owned_fd(reader.into()).map_err(start)?;
     let child = spawner::spawn(command).await.map_err(start)?;
     let group = Group::of(&child).map_err(start)?;
     let (stops, requests) = mpsc::unbounded_channel();
-    let supervisor = Supervisor::new(child, group.clone(), output, log, deaths, spec.timeout);
+    let hold = supervise::Held { run, hold: spec.hold, limit: spec.timeout };
+    let supervisor = Supervisor::new(child, group.clone(), output, log, deaths, hold);
     let supervisor = tokio::spawn(supervisor.run(requests));
     Ok(Running { group, stops, supervisor, exit: None })
+}
+
+/// A name that no other process of ours has had, now or before a crash.
+fn run_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_nanos();
+    format!("{}-{now:x}-{number}", std::process::id())
 }
 
 impl Running {

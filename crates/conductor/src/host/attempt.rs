@@ -10,7 +10,7 @@ use kapelle_core::policy::Sandbox;
 use kapelle_core::report::Usage;
 use kapelle_core::{AgentId, Command, Commit, Effect, Fence, limits};
 use kapelle_workspace::git;
-use kapelle_workspace::process::{self, Exit, Spec};
+use kapelle_workspace::process::{self, Exit, Hold, Spec};
 use kapelle_workspace::worktree::{self, Worktree};
 use tokio::sync::watch;
 
@@ -118,6 +118,7 @@ impl Host {
             log: self.log(&format!("attempt-{}.log", order.fence)),
             // The deadline is the engine's: it stops the attempt when time is up.
             timeout: None,
+            hold: Hold::default(),
         };
         Ok(self.confinement(order.sandbox)?.confine(spec, &walls)?)
     }

@@ -3,9 +3,11 @@
 // A fixture that cannot be built is a failed test; clippy only knows test functions.
 #![allow(clippy::unwrap_used)]
 
+mod attacks;
 mod candidate;
 mod check;
 mod delivery;
+mod egress;
 mod fixture;
 mod git;
 mod parsers;
@@ -15,4 +17,5 @@ mod repository;
 mod sandbox;
 mod secrets;
 mod stacks;
+mod userns;
 mod worktree;
