@@ -16,6 +16,7 @@ use kapelle_core::policy::{Budget, Check, Parser, Policy, Reading};
 use kapelle_core::time::SECOND_MS;
 use kapelle_gateway::Prices;
 use kapelle_workspace::secrets;
+use kapelle_workspace::egress::AllowList;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
@@ -131,6 +132,28 @@ pub struct SandboxConfig {
     pub path: Vec<String>,
     /// Names of variables of your environment that agents and checks may see. Never name a key.
     pub env: Vec<String>,
+    /// What the box is made of. Default: `auto`.
+    pub backend: SandboxBackend,
+    /// Hosts that agents and checks may reach: `host`, `*.host`, `host:port`. Default: none.
+    pub egress: Vec<String>,
+    /// How much one box may use. Default: 8192.
+    pub memory_mib: Option<u64>,
+    /// How many processes one box may have. Default: 4096.
+    pub processes: Option<u64>,
+    /// How much one box may write to its tree. Default: 32768.
+    pub disk_mib: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxBackend {
+    /// Namespaces if they work here, else Landlock and a filter on system calls.
+    #[default]
+    Auto,
+    /// Namespaces or nothing.
+    Bubblewrap,
+    /// Landlock and a filter on system calls, also where namespaces work.
+    Landlock,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -217,6 +240,14 @@ impl Config {
             }
         }
         self.prices()?;
+        let hosts = self.sandbox.egress.iter().map(String::as_str);
+        AllowList::new(hosts).map_err(|e| Error::Wrong(format!("[sandbox] egress: {e}")))?;
+        if [self.sandbox.memory_mib, self.sandbox.processes, self.sandbox.disk_mib]
+            .contains(&Some(0))
+        {
+            let what = "[sandbox]: memory_mib, processes and disk_mib must be at least 1";
+            return Err(Error::Wrong(what.into()));
+        }
         self.policy().validate().map_err(|invalid| Error::Wrong(invalid.to_string()))
     }
 

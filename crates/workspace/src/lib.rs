@@ -10,6 +10,7 @@ mod commit;
 pub mod delivery;
 pub mod egress;
 pub mod git;
+pub mod kept;
 pub mod process;
 pub mod reaper;
 pub mod repository;

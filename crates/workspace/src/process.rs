@@ -165,6 +165,24 @@ pub async fn spawn(spec: Spec) -> Result<Running, Error> {
     Ok(Running { group, stops, supervisor, exit: None })
 }
 
+/// Runs a process that belongs to the person at the terminal: it has the terminal's input and
+/// output, and the keys that are pressed there. Gives its exit code as a shell would.
+pub async fn run_attached(spec: Spec) -> Result<i32, Error> {
+    use std::os::unix::process::ExitStatusExt;
+    let start =
+        |source| Error::Start { program: spec.program.clone(), dir: spec.dir.clone(), source };
+    let run = run_name();
+    let mut command = Command::new(&spec.program);
+    command.args(&spec.args).current_dir(&spec.dir).env_clear().envs(&spec.env);
+    command.env(LEASE_VARIABLE, spec.lease.to_string()).env(RUN_VARIABLE, &run);
+    let mut child = spawner::spawn(command).await.map_err(start)?;
+    let waited = tokio::task::spawn_blocking(move || child.wait()).await;
+    let status = waited.map_err(|gone| start(std::io::Error::other(gone)))?.map_err(start)?;
+    supervise::end_orphans(&spec.hold, &run).await;
+    let by_signal = status.signal().map(|signal| 128 + signal);
+    Ok(status.code().or(by_signal).unwrap_or(1))
+}
+
 /// A name that no other process of ours has had, now or before a crash.
 fn run_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -25,7 +25,9 @@ mod wrap;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::egress::Egress;
 use crate::process::Spec;
 
 pub use cgroup::{Cgroup, Cgroups};
@@ -36,6 +38,9 @@ pub use stage::enter;
 
 /// The home of a sandboxed process: empty, in memory, gone with it.
 pub const HOME: &str = "/home/agent";
+
+/// Where programs in a box find the egress proxy; the usual port of a proxy.
+pub const EGRESS_PORT: u16 = 3_128;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -108,6 +113,9 @@ pub struct Sandbox {
     syscalls: bool,
     cgroups: Option<Cgroups>,
     layers: Vec<LayerState>,
+    /// For every box, instead of what its walls say.
+    limits: Option<Limits>,
+    egress: Option<Arc<Egress>>,
 }
 
 /// What the outer wall is made of.
@@ -146,6 +154,20 @@ impl Sandbox {
     #[must_use]
     pub fn layers(&self) -> &[LayerState] {
         &self.layers
+    }
+
+    /// The same with these limits for every box.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Sandbox {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// The same with a way to the hosts that this proxy allows, for every box.
+    #[must_use]
+    pub fn with_egress(mut self, egress: Arc<Egress>) -> Sandbox {
+        self.egress = Some(egress);
+        self
     }
 
     /// Whether a box has files, processes and a network of its own.

@@ -6,6 +6,7 @@
 
 mod agents;
 mod approval;
+mod boxes;
 mod budget;
 mod checks;
 mod crash;

@@ -122,20 +122,6 @@ impl Supervisor {
         }
     }
 
-    /// Ends what left the group. A process that runs on nobody's behalf spends and spoils.
-    async fn end_orphans(&self) -> bool {
-        let Some(cgroup) = &self.hold.cgroup else {
-            if !self.hold.dies_with_owner {
-                // If `/proc` cannot be read, the reaper of the next start will say so.
-                let _unreadable = reaper::end_run(&self.run).await;
-            }
-            return false;
-        };
-        let out_of_memory = cgroup.ran_out_of_memory();
-        cgroup.clear().await;
-        out_of_memory
-    }
-
     async fn drain(&mut self, buffer: &mut [u8]) {
         while self.output.is_some() {
             match read(&mut self.output, buffer).await {
@@ -148,7 +134,7 @@ impl Supervisor {
     async fn finish(mut self) -> Exit {
         let duration = self.started.elapsed();
         let status = self.group.reap(&mut self.child).ok();
-        let out_of_memory = self.end_orphans().await;
+        let out_of_memory = end_orphans(&self.hold, &self.run).await;
         let (tail, log_error) = self.log.finish().await;
         Exit {
             code: status.and_then(|status| status.code()),
@@ -161,6 +147,21 @@ impl Supervisor {
             log_error,
         }
     }
+}
+
+/// Ends what left the group: a process that runs on nobody's behalf spends and spoils. Says whether
+/// the kernel ended one for want of memory.
+pub(super) async fn end_orphans(hold: &Hold, run: &str) -> bool {
+    let Some(cgroup) = &hold.cgroup else {
+        if !hold.dies_with_owner {
+            // If `/proc` cannot be read, the reaper of the next start will say so.
+            let _unreadable = reaper::end_run(run).await;
+        }
+        return false;
+    };
+    let out_of_memory = cgroup.ran_out_of_memory();
+    cgroup.clear().await;
+    out_of_memory
 }
 
 /// Ends at the given time; without one, never.

@@ -89,6 +89,8 @@ impl Sandbox {
             syscalls: syscalls.is_ok(),
             cgroups: cgroups.ok(),
             layers,
+            limits: None,
+            egress: None,
         })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::mandate::{Access, Mandate, Sockets};
 use super::mounts::{self, STAGE, Users};
-use super::{BoxProgram, Error, Forward, HOME, Network, Sandbox, Shape, Walls};
+use super::{BoxProgram, EGRESS_PORT, Error, Forward, HOME, Network, Sandbox, Shape, Walls};
 use crate::process::{Hold, Quota, Spec};
 
 /// Devices that every program may take for granted. The shared memory of the machine is not one.
@@ -22,12 +22,35 @@ impl Sandbox {
     /// of the machine can read. Variables that would change how these programs themselves are
     /// loaded are the exception: outside of the walls they would let an agent's library in.
     pub fn wrap(&self, spec: Spec, walls: &Walls) -> Result<Spec, Error> {
+        let walls = &self.with_own(walls);
         let mut spec = spec;
         spec.env.extend(walls.env.clone());
         match &self.shape {
             Shape::Namespaces { bwrap, users } => self.in_namespaces(spec, walls, bwrap, *users),
             Shape::Rules => self.by_rules(spec, walls),
         }
+    }
+
+    /// The walls with what this sandbox opens and limits for every box.
+    fn with_own(&self, walls: &Walls) -> Walls {
+        let mut walls = walls.clone();
+        if let Some(limits) = &self.limits {
+            walls.limits = limits.clone();
+        }
+        let Some(egress) = &self.egress else { return walls };
+        let forward = Forward { port: EGRESS_PORT, socket: egress.path().into() };
+        match &mut walls.network {
+            Network::None => walls.network = Network::Forwards(vec![forward]),
+            Network::Forwards(forwards) => forwards.push(forward),
+        }
+        let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
+        for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+            walls.env.insert(name.into(), proxy.clone().into());
+        }
+        for name in ["no_proxy", "NO_PROXY"] {
+            walls.env.insert(name.into(), "127.0.0.1,localhost,::1".into());
+        }
+        walls
     }
 
     fn in_namespaces(
