@@ -6,6 +6,7 @@
 
 pub mod candidate;
 pub mod check;
+pub mod commands;
 mod commit;
 pub mod delivery;
 pub mod egress;

@@ -27,11 +27,11 @@ use std::time::Duration;
 use kapelle_core::Fence;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use group::Group;
-use log::Log;
+use log::{Last, Log};
 pub use quota::Quota;
 use supervise::Supervisor;
 
@@ -134,6 +134,9 @@ pub struct Exit {
 #[derive(Debug)]
 pub struct Running {
     group: Group,
+    cgroup: Option<Arc<Cgroup>>,
+    last: Last,
+    activity: watch::Receiver<u64>,
     stops: mpsc::UnboundedSender<Duration>,
     supervisor: JoinHandle<Exit>,
     exit: Option<Exit>,
@@ -159,10 +162,12 @@ pub async fn spawn(spec: Spec) -> Result<Running, Error> {
     let child = spawner::spawn(command).await.map_err(start)?;
     let group = Group::of(&child).map_err(start)?;
     let (stops, requests) = mpsc::unbounded_channel();
-    let hold = supervise::Held { run, hold: spec.hold, limit: spec.timeout };
+    let (heard, activity) = watch::channel(0);
+    let (cgroup, last) = (spec.hold.cgroup.clone(), log.last());
+    let hold = supervise::Held { run, hold: spec.hold, limit: spec.timeout, heard };
     let supervisor = Supervisor::new(child, group.clone(), output, log, deaths, hold);
     let supervisor = tokio::spawn(supervisor.run(requests));
-    Ok(Running { group, stops, supervisor, exit: None })
+    Ok(Running { group, cgroup, last, activity, stops, supervisor, exit: None })
 }
 
 /// Runs a process that belongs to the person at the terminal: it has the terminal's input and
@@ -210,6 +215,26 @@ impl Running {
         Ok(exit)
     }
 
+    /// How many bytes it has printed, and whenever that changes.
+    #[must_use]
+    pub fn activity(&self) -> watch::Receiver<u64> {
+        self.activity.clone()
+    }
+
+    /// The last [`TAIL_CHARS_MAX`] characters of its output so far.
+    #[must_use]
+    pub fn tail(&self) -> String {
+        self.last.tail()
+    }
+
+    /// Ends the group at once, without asking.
+    pub fn kill(&self) {
+        self.group.kill();
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.kill();
+        }
+    }
+
     /// Asks the group to end, and kills it if that has not happened after `grace`.
     pub async fn stop(&mut self, grace: Duration) -> Result<Exit, Error> {
         // If the supervisor no longer listens, the process has ended.
@@ -220,6 +245,6 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.group.kill();
+        self.kill();
     }
 }

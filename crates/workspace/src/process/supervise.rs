@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::Signal;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::group::Group;
@@ -31,6 +31,8 @@ pub(super) struct Held {
     pub run: String,
     pub hold: Hold,
     pub limit: Option<Duration>,
+    /// Where the count of printed bytes goes.
+    pub heard: watch::Sender<u64>,
 }
 
 pub(super) struct Supervisor {
@@ -47,6 +49,7 @@ pub(super) struct Supervisor {
     hold: Hold,
     quota: Option<Watch>,
     over_quota: Option<String>,
+    heard: watch::Sender<u64>,
 }
 
 impl Supervisor {
@@ -59,7 +62,7 @@ impl Supervisor {
         held: Held,
     ) -> Supervisor {
         let started = Instant::now();
-        let Held { run, hold, limit } = held;
+        let Held { run, hold, limit, heard } = held;
         let quota = hold.quota.clone().map(Watch::start);
         Supervisor {
             child,
@@ -75,6 +78,7 @@ impl Supervisor {
             hold,
             quota,
             over_quota: None,
+            heard,
         }
     }
 
@@ -100,7 +104,7 @@ impl Supervisor {
                 }
                 count = read(&mut self.output, &mut buffer) => match count {
                     0 => self.output = None,
-                    count => self.log.take(&buffer[..count]).await,
+                    count => self.take(&buffer[..count]).await,
                 },
             }
         }
@@ -126,9 +130,14 @@ impl Supervisor {
         while self.output.is_some() {
             match read(&mut self.output, buffer).await {
                 0 => self.output = None,
-                count => self.log.take(&buffer[..count]).await,
+                count => self.take(&buffer[..count]).await,
             }
         }
+    }
+
+    async fn take(&mut self, bytes: &[u8]) {
+        self.log.take(bytes).await;
+        self.heard.send_modify(|count| *count += bytes.len() as u64);
     }
 
     async fn finish(mut self) -> Exit {

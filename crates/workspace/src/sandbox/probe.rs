@@ -19,7 +19,7 @@ const KERNEL_HINT: &str = "allow unprivileged user namespaces: see the kernel se
     kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns and \
     user.max_user_namespaces";
 
-const ROOT_HINT: &str = "run Kapelle as an ordinary user, or mend bubblewrap";
+const ROOT_HINT: &str = "or run Kapelle as an ordinary user, where Landlock alone can do";
 
 const CGROUPS_HINT: &str =
     "start Kapelle by `systemd-run --user --scope kapelle …` to get a place for them";
@@ -75,7 +75,10 @@ impl Sandbox {
             Err(missing) => {
                 let rules = landlock.is_ok() && syscalls.is_ok() && !is_root();
                 if wanted.backend == Backend::Bubblewrap || !rules {
-                    let hint = if is_root() { ROOT_HINT.into() } else { missing.hint.clone() };
+                    let hint = match is_root() {
+                        true => format!("{}; {ROOT_HINT}", missing.hint),
+                        false => missing.hint.clone(),
+                    };
                     return Sandboxing::Unusable { reason: missing.reason.clone(), hint };
                 }
                 Shape::Rules

@@ -6,6 +6,7 @@
 mod attacks;
 mod candidate;
 mod check;
+mod commands;
 mod delivery;
 mod egress;
 mod fixture;
