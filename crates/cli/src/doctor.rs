@@ -1,5 +1,6 @@
 //! `kapelle doctor`: does this machine have what Kapelle needs?
 
+use kapelle_workspace::condition::Note;
 use kapelle_workspace::sandbox::{LayerState, Sandboxing};
 use serde::Serialize;
 
@@ -20,7 +21,8 @@ struct Finding {
 }
 
 pub async fn doctor(args: &LookArgs) -> Result<Exit, Problem> {
-    let findings = [git().await, user(), sandbox().await, project().await];
+    let mut findings = vec![git().await, user(), sandbox().await, project().await];
+    findings.extend(repository().await);
     if args.json {
         print_json(&findings)?;
     } else {
@@ -84,6 +86,19 @@ fn user() -> Finding {
             .into()
     });
     Finding { what: "user", fine: true, found: found.into(), hint }
+}
+
+/// What a person should know about the repository before agents work on it. None of it stops them.
+async fn repository() -> Vec<Finding> {
+    let Ok(project) = Project::here().await else { return Vec::new() };
+    let notes = project.repo.condition().await.unwrap_or_default();
+    let finding = |note: &Note| Finding {
+        what: "repository",
+        fine: true,
+        found: note.to_string(),
+        hint: Some(note.hint().into()),
+    };
+    notes.iter().map(finding).collect()
 }
 
 async fn project() -> Finding {

@@ -4,10 +4,13 @@
 //! Nothing here decides. Whoever calls says what should happen; this crate does exactly that, or
 //! says in a typed error why it could not.
 
+pub mod apply;
+pub mod baseline;
 pub mod candidate;
 pub mod check;
 pub mod commands;
 mod commit;
+pub mod condition;
 pub mod delivery;
 pub mod egress;
 pub mod git;

@@ -38,6 +38,10 @@ pub enum Error {
     CheckedOut { branch: String, dir: PathBuf },
     #[error("{count} paths differ between {from} and {to}; the limit is {limit}")]
     TooManyPaths { from: Commit, to: Commit, count: usize, limit: usize },
+    #[error("{count} commits are in the way; at most {limit} are carried over")]
+    TooManyCommits { count: usize, limit: usize },
+    #[error("branch {branch} is at {tip}, which {target} does not contain; it stays")]
+    NotLanded { branch: String, tip: Commit, target: String },
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
@@ -203,6 +207,35 @@ impl Repository {
                 actual => Ok(Advance::Moved { actual }),
             },
         }
+    }
+
+    /// Removes a branch whose commits are all in the target. Any other stays: somebody's work may
+    /// be on it and nowhere else. Doing it again is no error.
+    pub async fn remove_branch(&self, branch: &str, target: &str) -> Result<()> {
+        let Some(tip) = self.branch_tip(branch).await? else { return Ok(()) };
+        let landed = match self.branch_tip(target).await? {
+            Some(target) => self.is_ancestor(&tip, &target).await?,
+            None => false,
+        };
+        if !landed || branch == target {
+            return Err(Error::NotLanded { branch: branch.into(), tip, target: target.into() });
+        }
+        if let Some(dir) = self.checked_out(branch).await? {
+            return Err(Error::CheckedOut { branch: branch.into(), dir });
+        }
+        let name = format!("refs/heads/{branch}");
+        self.git.run(args!["update-ref", "-d", name, tip.as_str()]).await?;
+        Ok(())
+    }
+
+    /// Holds on to many commits, taking the lock of the references once (GIT-05). Each is a commit
+    /// of its own; only the waiting is shared.
+    pub async fn hold_all(&self, held: &[(String, Commit)]) -> Result<()> {
+        let _one_batch = self.worktree_lock.lock().await;
+        for (name, commit) in held {
+            self.hold(name, commit).await?;
+        }
+        Ok(())
     }
 
     /// The working tree in which a branch is checked out, if any.

@@ -187,3 +187,25 @@ async fn test_files_are_compared_by_content_and_mode() {
     let touched = |path: &str| Objection::TestsTouched { path: path.into(), how: "changed" };
     assert_eq!(frozen(&red, &changed), [touched("tests/a.sh"), touched("tests/b.sh")]);
 }
+
+/// A suite of an hour is not run again to learn what is known.
+#[tokio::test]
+async fn a_baseline_is_run_once_for_the_same_files() {
+    let fixture = Fixture::new();
+    let (repo, first) = (fixture.open().await, fixture.head());
+    fixture.git(&["commit", "--quiet", "--allow-empty", "-m", "same files"]);
+    let second = fixture.head();
+    let mut counting = check(&fixture, "echo ran >> runs; exit 3").await;
+    let runs = fixture.path("runs");
+    counting.command = format!("echo ran >> {}; exit 3", runs.display());
+    counting.confinement = Confinement::Unsandboxed;
+    let mut baselines = kapelle_workspace::baseline::Baselines::default();
+    for commit in [&first, &second, &first] {
+        let found = baselines.of(&repo, &fixture.path("check"), commit, &counting).await.unwrap();
+        assert!(!found.passed);
+    }
+    assert_eq!(std::fs::read_to_string(runs).unwrap(), "ran\n");
+    let changed = fixture.commit("readme", "two\n");
+    baselines.of(&repo, &fixture.path("check"), &changed, &counting).await.unwrap();
+    assert_eq!(std::fs::read_to_string(fixture.path("runs")).unwrap(), "ran\nran\n");
+}

@@ -3,10 +3,13 @@
 // A fixture that cannot be built is a failed test; clippy only knows test functions.
 #![allow(clippy::unwrap_used)]
 
+mod apply;
 mod attacks;
 mod candidate;
 mod check;
 mod commands;
+mod condition;
+mod crash;
 mod delivery;
 mod egress;
 mod fixture;
