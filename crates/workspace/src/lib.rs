@@ -14,6 +14,7 @@ pub mod condition;
 pub mod delivery;
 pub mod egress;
 pub mod git;
+pub mod governor;
 pub mod kept;
 pub mod process;
 pub mod reaper;
@@ -21,6 +22,7 @@ pub mod repository;
 pub mod sandbox;
 pub mod secrets;
 pub mod stacks;
+pub mod tmux;
 pub mod worktree;
 
 pub use candidate::Candidate;

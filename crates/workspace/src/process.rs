@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kapelle_core::Fence;
+use kapelle_core::failure::{Failure, FailureKind};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -128,6 +129,21 @@ pub struct Exit {
     pub duration: Duration,
     /// Why the log is not complete, if it is not. A full disk must not end an agent's work.
     pub log_error: Option<String>,
+}
+
+impl Exit {
+    /// Why it ended, if that was the machine's doing or ours and not its own.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        if let Some(reason) = &self.over_quota {
+            return Some(Failure::new(FailureKind::DiskFull, reason));
+        }
+        if self.out_of_memory && self.code != Some(0) {
+            let message = "the kernel ended it: it used more memory than it may";
+            return Some(Failure::new(FailureKind::OutOfMemory, message));
+        }
+        self.timed_out.then(|| Failure::new(FailureKind::Timeout, "it was ended at its time limit"))
+    }
 }
 
 /// A process that was started. Dropping this kills the process and its group.

@@ -136,6 +136,8 @@ impl Host {
     ) -> (AttemptOutcome, Spending) {
         let ending = Ending { code: exit.code, signal: exit.signal, tail: exit.tail.clone() };
         let (word, usage) = command::read(&ending, report.as_deref());
+        // What the machine did to it explains its end better than its exit code.
+        let word = exit.failure().map_or(word, Word::Failed);
         let outcome = self.outcome(tree, briefing, fence, since, word).await;
         let failed = |trouble: Trouble| AttemptOutcome::Failed(trouble.failure());
         (outcome.unwrap_or_else(failed), self.price(usage))

@@ -21,5 +21,6 @@ mod repository;
 mod sandbox;
 mod secrets;
 mod stacks;
+mod tmux;
 mod userns;
 mod worktree;
