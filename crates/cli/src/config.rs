@@ -134,6 +134,8 @@ pub struct SandboxConfig {
     pub env: Vec<String>,
     /// What the box is made of. Default: `auto`.
     pub backend: SandboxBackend,
+    /// The image of containers, with the tools that agents and checks need. It is never pulled.
+    pub image: Option<String>,
     /// Hosts that agents and checks may reach: `host`, `*.host`, `host:port`. Default: none.
     pub egress: Vec<String>,
     /// How much one box may use. Default: 8192.
@@ -154,6 +156,10 @@ pub enum SandboxBackend {
     Bubblewrap,
     /// Landlock and a filter on system calls, also where namespaces work.
     Landlock,
+    /// Containers of podman, from `image`.
+    Podman,
+    /// Containers of docker, from `image`.
+    Docker,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

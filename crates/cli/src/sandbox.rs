@@ -25,8 +25,11 @@ pub async fn look(config: &Config) -> Sandboxing {
         SandboxBackend::Auto => Backend::Auto,
         SandboxBackend::Bubblewrap => Backend::Bubblewrap,
         SandboxBackend::Landlock => Backend::Landlock,
+        SandboxBackend::Podman => Backend::Podman,
+        SandboxBackend::Docker => Backend::Docker,
     };
-    match Sandbox::look_for(&Wanted { backend, stage }).await {
+    let image = config.sandbox.image.clone();
+    match Sandbox::look_for(&Wanted { backend, stage, image }).await {
         Sandboxing::Usable(found) => Sandboxing::Usable(found.with_limits(limits(&config.sandbox))),
         unusable => unusable,
     }
@@ -38,8 +41,8 @@ pub async fn of_project(project: &Project) -> Result<Sandboxing, Problem> {
         Sandboxing::Usable(found) if !project.config.sandbox.egress.is_empty() => found,
         other => return Ok(other),
     };
-    if !found.has_namespaces() {
-        let what = "[sandbox] egress needs namespaces, and this machine has none";
+    if !found.can_forward() {
+        let what = "[sandbox] egress needs bubblewrap with namespaces, and this box has none";
         return Err(Problem::environment(what)
             .hint("`kapelle sandbox explain` says why; or leave egress empty"));
     }

@@ -121,7 +121,7 @@ async fn worktree_ready() -> Vec<Figure> {
 }
 
 async fn sandbox(stage: Option<BoxProgram>) -> Sandbox {
-    match Sandbox::look_for(&Wanted { backend: Backend::Bubblewrap, stage }).await {
+    match Sandbox::look_for(&Wanted { backend: Backend::Bubblewrap, stage, image: None }).await {
         Sandboxing::Usable(found) => found,
         Sandboxing::Unusable { reason, .. } => panic!("{reason}"),
     }

@@ -12,6 +12,7 @@
 
 mod access;
 mod cgroup;
+mod container;
 mod forward;
 mod keeper;
 mod layers;
@@ -57,9 +58,10 @@ pub enum Error {
 }
 
 /// What of the network a sandboxed process can reach.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {
     /// A loopback interface of its own, with nobody else on it.
+    #[default]
     None,
     /// The same, with ports that lead to sockets outside, and to nothing else.
     Forwards(Vec<Forward>),
@@ -82,7 +84,7 @@ pub struct StandIn {
 }
 
 /// The openings in the walls, and the environment that belongs to them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Walls {
     pub writable: Vec<PathBuf>,
     /// Also for programs outside of `/usr`, such as a toolchain in the user's home.
@@ -127,6 +129,7 @@ enum Shape {
     },
     /// Landlock and the filter on system calls alone.
     Rules,
+    Container(container::Engine),
 }
 
 /// Whether a process runs behind walls. Running without is for a person to choose.
@@ -173,7 +176,21 @@ impl Sandbox {
     /// Whether a box has files, processes and a network of its own.
     #[must_use]
     pub fn has_namespaces(&self) -> bool {
-        matches!(self.shape, Shape::Namespaces { .. })
+        matches!(self.shape, Shape::Namespaces { .. } | Shape::Container(_))
+    }
+
+    /// Whether ports of a box can lead to sockets outside.
+    #[must_use]
+    pub fn can_forward(&self) -> bool {
+        matches!(self.shape, Shape::Namespaces { .. }) && self.stage.is_some()
+    }
+
+    /// Ends the containers that a crash left. Other boxes die with their owner.
+    pub async fn reap(&self, store: &str) -> std::io::Result<()> {
+        match &self.shape {
+            Shape::Container(engine) => engine.reap(store).await,
+            Shape::Namespaces { .. } | Shape::Rules => Ok(()),
+        }
     }
 
     /// Where control groups for boxes are made, if anywhere.

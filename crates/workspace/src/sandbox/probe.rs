@@ -7,6 +7,7 @@ use std::process::{Output, Stdio};
 use tokio::process::Command;
 
 use super::cgroup::Cgroups;
+use super::container::Engine;
 use super::mandate::{Access, Mandate, Sockets};
 use super::mounts::{self, Users};
 use super::{Layer, LayerState, Sandbox, Sandboxing, Shape};
@@ -39,6 +40,8 @@ pub enum Backend {
     Auto,
     Bubblewrap,
     Landlock,
+    Podman,
+    Docker,
 }
 
 /// What to look for.
@@ -47,16 +50,24 @@ pub struct Wanted {
     pub backend: Backend,
     /// Without it, bubblewrap is the only layer.
     pub stage: Option<BoxProgram>,
+    /// What containers are made from; needed for podman and docker.
+    pub image: Option<String>,
 }
 
 impl Sandbox {
     /// Bubblewrap alone, for those who have no box program at hand.
     pub async fn probe() -> Sandboxing {
-        Sandbox::look_for(&Wanted { backend: Backend::Bubblewrap, stage: None }).await
+        let wanted = Wanted { backend: Backend::Bubblewrap, ..Wanted::default() };
+        Sandbox::look_for(&wanted).await
     }
 
     /// Looks for the best box that works here.
     pub async fn look_for(wanted: &Wanted) -> Sandboxing {
+        match wanted.backend {
+            Backend::Podman => return container("podman", wanted).await,
+            Backend::Docker => return container("docker", wanted).await,
+            Backend::Auto | Backend::Bubblewrap | Backend::Landlock => {}
+        }
         let stage = wanted.stage.clone();
         let (landlock, syscalls) = match &stage {
             Some(stage) => (try_landlock(stage).await, try_syscalls(stage).await),
@@ -68,7 +79,9 @@ impl Sandbox {
         };
         let namespaces = match wanted.backend {
             Backend::Landlock => Err(Missing::new("the configuration asks for Landlock alone", "")),
-            Backend::Auto | Backend::Bubblewrap => namespaces().await,
+            Backend::Auto | Backend::Bubblewrap | Backend::Podman | Backend::Docker => {
+                namespaces().await
+            }
         };
         let shape = match &namespaces {
             Ok(shape) => shape.clone(),
@@ -96,6 +109,48 @@ impl Sandbox {
             egress: None,
         })
     }
+}
+
+/// A container engine, asked for by name. There is no fall-back from it.
+async fn container(name: &str, wanted: &Wanted) -> Sandboxing {
+    let unusable = |reason: String, hint: &str| Sandboxing::Unusable { reason, hint: hint.into() };
+    let Some(program) = find(name) else {
+        return unusable(
+            format!("{name} is not installed"),
+            "install it, or choose another backend",
+        );
+    };
+    let Some(image) = wanted.image.clone() else {
+        let hint = "name one with your tools in it: [sandbox] image = \"…\"";
+        return unusable(format!("{name} needs an image"), hint);
+    };
+    let engine = Engine { program, image: image.clone(), keeps_id: name == "podman" };
+    if let Err(said) = engine.try_out().await {
+        let hint = "try the same by hand: is the engine running, and the image there?";
+        return unusable(format!("{name} cannot run {image}: {said}"), hint);
+    }
+    let by = |what: &str| Ok(format!("{what} of {name}"));
+    let layers = vec![
+        LayerState::of(Layer::Namespaces, by("those")),
+        LayerState::of(Layer::Landlock, Err("there is no box program in a container".into())),
+        LayerState::of(Layer::Syscalls, by("the default filter")),
+        LayerState::of(Layer::Limits, by("those")),
+        LayerState::of(Layer::ControlGroups, by("those")),
+        LayerState::of(Layer::Network, Ok("none at all".into())),
+    ];
+    let shape = Shape::Container(engine);
+    let (cgroups, limits, egress) = (None, None, None);
+    let (landlock, syscalls) = (false, false);
+    Sandboxing::Usable(Sandbox {
+        shape,
+        stage: None,
+        landlock,
+        syscalls,
+        cgroups,
+        layers,
+        limits,
+        egress,
+    })
 }
 
 /// Why a layer is not there, and what to do about it.
@@ -129,11 +184,13 @@ fn describe(
             Ok(format!("{}, as root and without users of its own", bwrap.display()))
         }
         (Shape::Rules, Err(missing)) => Err(format!("{}; {}", missing.reason, missing.hint)),
-        (Shape::Rules, Ok(_)) => Err("not used".into()),
+        (Shape::Rules, Ok(_)) | (Shape::Container(_), _) => Err("not used".into()),
     };
     let network = match shape {
         Shape::Namespaces { .. } => "a network of its own".to_owned(),
-        Shape::Rules => "only local sockets; no port can be forwarded".to_owned(),
+        Shape::Rules | Shape::Container(_) => {
+            "only local sockets; no port can be forwarded".to_owned()
+        }
     };
     let cgroups = match cgroups {
         Ok(Cgroups::Two { parent }) => Ok(format!("version 2, below {}", parent.display())),

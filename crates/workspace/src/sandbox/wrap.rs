@@ -28,6 +28,10 @@ impl Sandbox {
         match &self.shape {
             Shape::Namespaces { bwrap, users } => self.in_namespaces(spec, walls, bwrap, *users),
             Shape::Rules => self.by_rules(spec, walls),
+            Shape::Container(_) if !self.forwards(walls)?.is_empty() => {
+                Err(Error::Forward { reason: "containers have no box program in them" })
+            }
+            Shape::Container(engine) => engine.wrap(spec, walls),
         }
     }
 

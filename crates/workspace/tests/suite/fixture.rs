@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kapelle_core::{Commit, Fence};
-use kapelle_workspace::sandbox::{Backend, BoxProgram, Wanted};
+use kapelle_workspace::sandbox::{BoxProgram, Wanted};
 use kapelle_workspace::{
     Exit, Hold, Lease, Repository, Sandbox, Sandboxing, Spec, Walls, Worktree, spawn,
 };
@@ -125,7 +125,7 @@ pub async fn sandbox() -> Sandbox {
 pub fn wanted() -> Wanted {
     let path = PathBuf::from(env!("CARGO_BIN_EXE_kapelle-box"));
     let stage = Some(BoxProgram { path, args: Vec::new() });
-    Wanted { backend: Backend::Auto, stage }
+    Wanted { stage, ..Wanted::default() }
 }
 
 pub async fn run(spec: Spec) -> Exit {
