@@ -134,6 +134,7 @@ enum Shape {
 
 /// Whether a process runs behind walls. Running without is for a person to choose.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each process that is started")]
 pub enum Confinement {
     Sandboxed(Sandbox),
     Unsandboxed,
