@@ -64,6 +64,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> f64 {
 
 fn git(dir: &Path, args: &[&str]) -> String {
     let output = Command::new("git")
+        .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
         .args(args)
         .current_dir(dir)
         .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_NAME"), "Person")))
@@ -89,7 +90,7 @@ fn repository(files: usize) -> TempDir {
     git(&repo, &["init", "--quiet", "--initial-branch=main"]);
     git(&repo, &["add", "--all"]);
     git(&repo, &["commit", "--quiet", "-m", "start"]);
-    git(&repo, &["gc", "--quiet"]);
+    git(&repo, &["repack", "-a", "-d", "--quiet"]);
     dir
 }
 

@@ -7,22 +7,16 @@ use std::collections::BTreeMap;
 
 use kapelle_core::Commit;
 
-use crate::candidate::{self, Candidate};
+use crate::candidate::{self, Candidate, Merged};
 use crate::commit;
-use crate::git::{Git, args};
-use crate::repository::{Error, Repository, Result, zero_separated};
+use crate::git::args;
+use crate::repository::{Error, Repository, Result};
 
 /// Commits of one change. A task has one for each phase.
 const COMMITS_MAX: usize = 1_000;
 
 /// What of a file is shown to the person who has to decide.
 const SIDE_BYTES_MAX: usize = 64 << 10;
-
-/// A three-way merge of trees.
-enum Merged {
-    Clean(String),
-    Conflict(Vec<String>),
-}
 
 /// Puts the commits of a change on top of `onto`, one by one, with their messages and trailers.
 /// What is there already is left out.
@@ -44,7 +38,7 @@ pub async fn rebase(repo: &Repository, change: &Commit, onto: &Commit) -> Result
         if tree != repo.tree_of(&tip).await? {
             let message =
                 repo.git().text(args!["show", "-s", "--format=%B", commit.as_str()]).await?;
-            let git = dated(repo, commit).await?;
+            let git = commit::dated(repo.git(), commit).await?;
             tip = commit::write(&git, &tree, &[&tip], &message, &[]).await?;
         }
     }
@@ -69,7 +63,7 @@ pub async fn revert(
         match three_way(repo, commit, &tip, &parent).await? {
             Merged::Conflict(paths) => return Ok(Candidate::Conflict { paths }),
             Merged::Clean(tree) => {
-                let git = dated(repo, onto).await?;
+                let git = commit::dated(repo.git(), onto).await?;
                 tip = commit::write(&git, &tree, &[&tip], message, &[]).await?;
             }
         }
@@ -78,7 +72,7 @@ pub async fn revert(
     if tree == repo.tree_of(onto).await? {
         return Ok(Candidate::AlreadyThere);
     }
-    let git = dated(repo, onto).await?;
+    let git = commit::dated(repo.git(), onto).await?;
     Ok(Candidate::Built(commit::write(&git, &tree, &[onto], message, trailers).await?))
 }
 
@@ -157,7 +151,7 @@ async fn three_way(
     ours: &Commit,
     theirs: &Commit,
 ) -> Result<Merged> {
-    let git = dated(repo, theirs).await?;
+    let git = commit::dated(repo.git(), theirs).await?;
     let mut sides = Vec::new();
     for side in [ours, theirs] {
         let tree = repo.tree_of(side).await?;
@@ -167,17 +161,5 @@ async fn three_way(
     if sides[0] == sides[1] {
         return Ok(Merged::Clean(repo.tree_of(ours).await?));
     }
-    let asked = args!["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages"];
-    let asked = [asked, args![sides[0].as_str(), sides[1].as_str()]].concat();
-    let merged = repo.git().run_accepting(&[0, 1], asked).await?;
-    let mut answer = zero_separated(&merged.stdout).into_iter();
-    let tree = answer.next().unwrap_or_default().trim().to_owned();
-    Ok(if merged.code == 0 { Merged::Clean(tree) } else { Merged::Conflict(answer.collect()) })
-}
-
-/// Git with the date of a commit, so that what is made from it is reproducible.
-async fn dated(repo: &Repository, commit: &Commit) -> Result<Git> {
-    let seconds = repo.git().text(args!["show", "-s", "--format=%ct", commit.as_str()]).await?;
-    let date = format!("@{seconds} +0000");
-    Ok(repo.git().clone().set("GIT_AUTHOR_DATE", &date).set("GIT_COMMITTER_DATE", &date))
+    Ok(candidate::merged(repo.git(), &sides[0], &sides[1]).await?)
 }

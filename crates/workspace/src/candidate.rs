@@ -9,7 +9,7 @@
 use kapelle_core::Commit;
 
 use crate::commit;
-use crate::git::{self, args};
+use crate::git::{self, Git, args};
 use crate::repository::{self, Repository, zero_separated};
 
 #[derive(Debug, thiserror::Error)]
@@ -45,25 +45,31 @@ pub async fn build(
     if repo.is_ancestor(onto, change).await? {
         return Ok(Candidate::Built(change.clone()));
     }
-    let asked = args![
-        "merge-tree",
-        "--write-tree",
-        "-z",
-        "--name-only",
-        "--no-messages",
-        onto.as_str(),
-        change.as_str()
-    ];
-    let merged = repo.git().run_accepting(&[0, 1], asked).await?;
-    let mut answer = zero_separated(&merged.stdout).into_iter();
-    let tree = answer.next().unwrap_or_default();
-    if merged.code == 1 {
-        return Ok(Candidate::Conflict { paths: answer.collect() });
-    }
-    // The date of the change, not of today: this is what makes the commit reproducible.
-    let seconds = repo.git().text(args!["show", "-s", "--format=%ct", change.as_str()]).await?;
-    let date = format!("@{seconds} +0000");
-    let git = repo.git().clone().set("GIT_AUTHOR_DATE", &date).set("GIT_COMMITTER_DATE", &date);
-    let built = commit::write(&git, tree.trim(), &[onto, change], message, trailers).await?;
+    let tree = match merged(repo.git(), onto, change).await? {
+        Merged::Clean(tree) => tree,
+        Merged::Conflict(paths) => return Ok(Candidate::Conflict { paths }),
+    };
+    let git = commit::dated(repo.git(), change).await?;
+    let built = commit::write(&git, &tree, &[onto, change], message, trailers).await?;
     Ok(Candidate::Built(built))
+}
+
+/// What git makes of two commits.
+pub(crate) enum Merged {
+    /// The name of the tree that holds both.
+    Clean(String),
+    Conflict(Vec<String>),
+}
+
+pub(crate) async fn merged(
+    git: &Git,
+    ours: &Commit,
+    theirs: &Commit,
+) -> Result<Merged, git::Error> {
+    let asked = args!["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages"];
+    let asked = [asked, args![ours.as_str(), theirs.as_str()]].concat();
+    let output = git.run_accepting(&[0, 1], asked).await?;
+    let mut answer = zero_separated(&output.stdout).into_iter();
+    let tree = answer.next().unwrap_or_default().trim().to_owned();
+    Ok(if output.code == 0 { Merged::Clean(tree) } else { Merged::Conflict(answer.collect()) })
 }

@@ -6,6 +6,7 @@
 //! was killed; the reaper of the next start ends what runs in it.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -75,14 +76,13 @@ impl Tmux {
             pair.push(value);
             args.extend(["-e".into(), pair]);
         }
-        // Everything that follows is one command with its words, not a text for a shell. Collecting
-        // begins before the command does, and its end is written down and called out.
-        let script = "tmux -S \"$1\" pipe-pane -o \"cat >> '$2'\"; shift 2; exit=$1; done=$2; socket=$3; \
-                      shift 3; \"$@\"; echo $? > \"$exit\"; tmux -S \"$socket\" wait-for -S \"$done\"";
-        args.extend(["--", "/bin/sh", "-c", script, "kapelle"].map(OsString::from));
-        args.extend([self.socket.clone().into(), spec.log.clone().into(), exit.clone().into()]);
-        args.extend([done(name).into(), self.socket.clone().into(), spec.program.clone().into()]);
-        args.extend(spec.args.iter().cloned());
+        // `script` gives the command a terminal and writes down what it prints, all of it before it
+        // ends; the pipes of tmux may lose the end. Then the exit code is left and called out.
+        let run =
+            "script -qef -c \"$1\" \"$2\"; echo $? > \"$3\"; tmux -S \"$4\" wait-for -S \"$5\"";
+        args.extend(["--", "/bin/sh", "-c", run, "kapelle"].map(OsString::from));
+        args.extend([quoted(spec), spec.log.clone().into(), exit.clone().into()]);
+        args.extend([self.socket.clone().into(), done(name).into()]);
         std::fs::File::create(&spec.log)
             .map_err(|source| Error::File { path: spec.log.clone(), source })?;
         self.run("new-session", args).await?;
@@ -164,6 +164,24 @@ impl Session {
             Err(other) => Err(other),
         }
     }
+}
+
+/// The command as one word for a shell: every part in quotes, which mean nothing inside of them.
+fn quoted(spec: &Spec) -> OsString {
+    let mut text = Vec::from(*b"exec");
+    for word in
+        std::iter::once(spec.program.as_os_str()).chain(spec.args.iter().map(OsString::as_os_str))
+    {
+        text.extend_from_slice(b" '");
+        for byte in word.as_bytes() {
+            match byte {
+                b'\'' => text.extend_from_slice(b"'\\''"),
+                byte => text.push(*byte),
+            }
+        }
+        text.push(b'\'');
+    }
+    OsString::from_vec(text)
 }
 
 fn done(name: &str) -> String {

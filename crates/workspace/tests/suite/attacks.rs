@@ -285,9 +285,11 @@ async fn filling_is_stopped(attack: &str, enough: &str, change: impl FnOnce(&mut
     let outside = run(fixture.shell(worktree.dir(), &attack.replace("ENOUGH", enough))).await;
     assert_eq!(outside.code, Some(0), "the attack itself must work: {outside:?}");
     run(fixture.shell(worktree.dir(), "rm -rf filler")).await;
-    // Inside it goes on until somebody stops it.
+    // Inside it goes on until somebody stops it; if nobody does, the test does.
     let endless = attack.replace("ENOUGH", "1000000000");
-    let inside = run_boxed(fixture.shell(worktree.dir(), &endless), &walls).await;
+    let mut spec = fixture.shell(worktree.dir(), &endless);
+    spec.timeout = Some(Duration::from_secs(60));
+    let inside = run_boxed(spec, &walls).await;
     assert!(inside.over_quota.is_some(), "the walls did not hold: {inside:?}");
 }
 

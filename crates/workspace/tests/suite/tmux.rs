@@ -18,11 +18,12 @@ fn short() -> tempfile::TempDir {
 async fn a_session_runs_its_command_and_its_output_is_collected() {
     let (fixture, dir) = (Fixture::new(), short());
     let tmux = Tmux::at(&dir.path().join("s"));
-    let command = "test \"$KAPELLE_LEASE\" && test -t 0 && echo at a terminal in $PWD; exit 5";
+    let command =
+        "test \"$KAPELLE_LEASE\" && test -t 0 && echo \"it's at a terminal\" in $PWD; exit 5";
     let session = tmux.start("developer-1", &spec(&fixture, command)).await.unwrap();
     assert_eq!(session.wait().await.unwrap(), Some(5));
     let log = std::fs::read_to_string(fixture.path("log")).unwrap();
-    assert!(log.contains("at a terminal in "), "{log:?}");
+    assert!(log.contains("it's at a terminal in "), "{log:?}");
 }
 
 #[tokio::test]
