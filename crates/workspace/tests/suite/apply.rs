@@ -113,3 +113,19 @@ async fn a_batch_takes_what_fits_and_names_the_rest() {
         assert!(repo.is_ancestor(&landed, &commit).await.unwrap(), "each keeps its own commit");
     }
 }
+
+/// GIT-05, 06: the queue shares the waiting, never the history.
+#[tokio::test]
+async fn commits_that_are_held_together_stay_apart() {
+    let fixture = Fixture::new();
+    let start = fixture.head();
+    let one = beside(&fixture, &start, "a", "1\n");
+    let two = beside(&fixture, &start, "b", "2\n");
+    let repo = fixture.open().await;
+    let held =
+        [("changes/m1/1/7".to_owned(), one.clone()), ("changes/m1/2/8".to_owned(), two.clone())];
+    repo.hold_all(&held).await.unwrap();
+    repo.hold_all(&held).await.unwrap();
+    let refs = fixture.git(&["for-each-ref", "--format=%(objectname)", "refs/kapelle/changes"]);
+    assert_eq!(refs, format!("{one}\n{two}"));
+}
