@@ -283,7 +283,9 @@ async fn memory_is_counted_for_the_whole_box_where_the_kernel_can() {
     let walls = limited(&walls, |limits| limits.memory_bytes = 96 << 20);
     let attack = "perl -e '$SIG{CHLD} = sub { wait; exit 1 if $? }; for (1..4) { if (!fork) { \
                   $x = \"a\" x 30000000; $x =~ tr/a/b/; sleep 1000 } } sleep 1000'";
-    let exit = run_boxed(fixture.shell(worktree.dir(), attack), &walls).await;
+    let mut spec = fixture.shell(worktree.dir(), attack);
+    spec.timeout = Some(Duration::from_secs(60));
+    let exit = run_boxed(spec, &walls).await;
     assert!(exit.out_of_memory, "{exit:?}");
 }
 
