@@ -11,9 +11,10 @@ Measure a part of Kapelle in the release profile.
 
 Usage: cargo xtask bench NAME [--json]
 
-  core     decisions, growth with the number of tasks, replay, schedules (about a minute)
+  core       decisions, growth with the number of tasks, replay, schedules (about a minute)
+  workspace  worktrees, sandboxes, candidates, supervised processes (about two minutes)
 
-  --json   end with one line of JSON that holds every ratio
+  --json     end with one line of JSON that holds every ratio
 
 Each figure is a ratio against a floor measured in the same run, because machines differ and are
 shared. Run it while nothing else does.
@@ -22,7 +23,7 @@ Examples:
   cargo xtask bench core
   cargo xtask bench core --json";
 
-const NAMES: [&str; 1] = ["core"];
+const NAMES: [&str; 2] = ["core", "workspace"];
 
 pub fn command(mut args: Args) -> Result<ExitCode> {
     let json = args.flag("--json");

@@ -53,6 +53,11 @@ pub enum Command {
     /// Check the journal
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Try the box that agents and checks run in
+    #[command(subcommand)]
+    Sandbox(SandboxCommand),
+    /// List the work that was kept before trees were removed, and get it back
+    Recover(RecoverArgs),
     /// Programs that are agents
     #[command(subcommand, hide = true)]
     Agent(AgentCommand),
@@ -65,6 +70,43 @@ pub enum Command {
 pub enum AuditCommand {
     /// Recompute the hash chain and name the first broken record
     Verify(LookArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SandboxCommand {
+    /// Run a command in a fresh tree of this repository, in exactly the box that an agent gets
+    Run(SandboxRunArgs),
+    /// Say which layers the box has on this machine, and what each stops
+    Explain(LookArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kapelle sandbox run -- sh -c 'cat ~/.ssh/id_ed25519'
+  kapelle sandbox run -- cargo test")]
+pub struct SandboxRunArgs {
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kapelle recover                                list what was kept
+  kapelle recover m2/a/11 --to ../salvage        all of it, in a new folder
+  kapelle recover m2/a/11 --branch salvage       as a branch")]
+pub struct RecoverArgs {
+    /// Which, as the list names it
+    pub name: Option<String>,
+    /// Write its files into a new folder
+    #[arg(long, value_name = "DIR", requires = "name", conflicts_with = "branch")]
+    pub to: Option<PathBuf>,
+    /// Make a branch of it
+    #[arg(long, requires = "name")]
+    pub branch: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,10 +9,14 @@ use std::path::Path;
 use kapelle_core::Usd;
 use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
+use kapelle_core::gates::Thresholds;
 use kapelle_core::ids::Role;
-use kapelle_core::policy::{Budget, Check, Policy};
+use kapelle_core::outcome::{Percent, Severity};
+use kapelle_core::policy::{Budget, Check, Parser, Policy, Reading};
 use kapelle_core::time::SECOND_MS;
 use kapelle_gateway::Prices;
+use kapelle_workspace::egress::AllowList;
+use kapelle_workspace::secrets;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
@@ -34,6 +38,7 @@ pub struct Config {
     pub budget: BudgetConfig,
     pub retry: RetryConfig,
     pub sandbox: SandboxConfig,
+    pub secrets: SecretsConfig,
     pub delivery: DeliveryConfig,
     /// Answers to questions that agents are known to ask, by `resume_id`.
     pub answers: BTreeMap<String, String>,
@@ -57,6 +62,22 @@ pub struct CheckConfig {
     pub command: String,
     /// Default: 600.
     pub timeout_seconds: Option<u64>,
+    /// What the check writes besides its exit code. Default: `exit_code`, nothing.
+    #[serde(default)]
+    pub parser: Parser,
+    /// The file that the check writes, or a pattern of several, such as
+    /// `**/target/surefire-reports/*.xml`. Without it, what the command prints is read.
+    pub report: Option<String>,
+    /// A report of the coverage that the same check writes: lcov or Cobertura.
+    pub coverage: Option<String>,
+    /// The least coverage of lines, in percent.
+    pub coverage_min: Option<f64>,
+    /// The least share of mutants that the tests notice, in percent.
+    pub mutation_min: Option<f64>,
+    /// The largest cyclomatic complexity that a function may have.
+    pub complexity_max: Option<u32>,
+    /// Findings of this severity and worse are refused.
+    pub refuse_from: Option<Severity>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -111,6 +132,43 @@ pub struct SandboxConfig {
     pub path: Vec<String>,
     /// Names of variables of your environment that agents and checks may see. Never name a key.
     pub env: Vec<String>,
+    /// What the box is made of. Default: `auto`.
+    pub backend: SandboxBackend,
+    /// The image of containers, with the tools that agents and checks need. It is never pulled.
+    pub image: Option<String>,
+    /// Hosts that agents and checks may reach: `host`, `*.host`, `host:port`. Default: none.
+    pub egress: Vec<String>,
+    /// How much one box may use. Default: 8192.
+    pub memory_mib: Option<u64>,
+    /// How many processes one box may have. Default: 4096.
+    pub processes: Option<u64>,
+    /// How much one box may write to its tree. Default: 32768.
+    pub disk_mib: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxBackend {
+    /// Namespaces if they work here, else Landlock and a filter on system calls.
+    #[default]
+    Auto,
+    /// Namespaces or nothing.
+    Bubblewrap,
+    /// Landlock and a filter on system calls, also where namespaces work.
+    Landlock,
+    /// Containers of podman, from `image`.
+    Podman,
+    /// Containers of docker, from `image`.
+    Docker,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SecretsConfig {
+    /// Patterns of files that are not looked into, such as `tests/keys/**`.
+    pub allow_paths: Vec<String>,
+    /// Texts that look like a secret and are none.
+    pub allow: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -169,6 +227,14 @@ impl Config {
                 return Err(Error::Value { line: line_of(text, amount.span().start), what });
             }
         }
+        for (name, check) in &self.checks {
+            for percent in [check.coverage_min, check.mutation_min].into_iter().flatten() {
+                if Percent::from_f64(percent).is_none() {
+                    let what = format!("[checks.{name}]: {percent} is not between 0 and 100");
+                    return Err(Error::Wrong(what));
+                }
+            }
+        }
         for (role, config) in &self.roles {
             if config.command.is_empty() == config.scripted.is_none() {
                 let what = format!("[roles.{role}] needs either `command` or `scripted`");
@@ -180,6 +246,14 @@ impl Config {
             }
         }
         self.prices()?;
+        let hosts = self.sandbox.egress.iter().map(String::as_str);
+        AllowList::new(hosts).map_err(|e| Error::Wrong(format!("[sandbox] egress: {e}")))?;
+        if [self.sandbox.memory_mib, self.sandbox.processes, self.sandbox.disk_mib]
+            .contains(&Some(0))
+        {
+            let what = "[sandbox]: memory_mib, processes and disk_mib must be at least 1";
+            return Err(Error::Wrong(what.into()));
+        }
         self.policy().validate().map_err(|invalid| Error::Wrong(invalid.to_string()))
     }
 
@@ -191,6 +265,7 @@ impl Config {
             name: name.clone(),
             command: check.command.clone(),
             timeout_ms: check.timeout_seconds.unwrap_or(600).saturating_mul(SECOND_MS),
+            reading: check.reading(),
         });
         let timeouts = self.roles.iter().filter_map(|(role, config)| {
             Some((*role, config.timeout_seconds?.saturating_mul(SECOND_MS)))
@@ -217,6 +292,13 @@ impl Config {
             answers: self.answers.clone(),
             ..default
         }
+    }
+
+    /// What may be in a change although it looks like a secret.
+    #[must_use]
+    pub fn secret_rules(&self) -> secrets::Rules {
+        let SecretsConfig { allow_paths, allow } = &self.secrets;
+        secrets::Rules { allow_paths: allow_paths.clone(), allow: allow.clone() }
     }
 
     pub fn prices(&self) -> Result<Prices, Error> {
@@ -248,6 +330,24 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
+impl CheckConfig {
+    fn reading(&self) -> Reading {
+        let percent = |percent: Option<f64>| percent.and_then(Percent::from_f64);
+        Reading {
+            parser: self.parser,
+            report: self.report.clone(),
+            coverage: self.coverage.clone(),
+            thresholds: Thresholds {
+                coverage_min: percent(self.coverage_min),
+                mutation_min: percent(self.mutation_min),
+                complexity_max: self.complexity_max,
+                refuse_from: self.refuse_from,
+                ..Thresholds::default()
+            },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,6 +369,12 @@ mod tests {
         assert!(wrong("[roles.developer]\nseats = 1").contains("`command` or `scripted`"));
         assert!(wrong("[flow]\nphases = [\"red\"]").contains("there are no checks"));
         assert!(wrong("[roles.tester]\ncommand = [\"a\"]\nseats = 0").contains("at least 1"));
+        assert!(wrong("[checks.t]\ncommand = \"a\"\nparser = \"junit\"").contains("`report`"));
+        let outside = "[checks.t]\ncommand = \"a\"\nparser = \"junit\"\nreport = \"../a.xml\"";
+        assert!(wrong(outside).contains("below the top of the tree"));
+        let percent = "[checks.t]\ncommand = \"a\"\ncoverage_min = 180";
+        assert!(wrong(percent).contains("[checks.t]: 180 is not between 0 and 100"));
+        assert!(wrong("[checks.t]\ncommand = \"a\"\nparser = \"junitt\"").contains("`junit`"));
         assert!(wrong("[roles.cook]\ncommand = [\"a\"]").contains("unknown variant"));
     }
 
@@ -276,7 +382,9 @@ mod tests {
     fn what_is_said_reaches_the_rules() {
         let config = Config::parse(
             "[flow]\nphases = [\"red\", \"green\"]\ntests = [\"tests/**\"]\n\
-             [checks.test]\ncommand = \"make test\"\ntimeout_seconds = 5\n\
+             [checks.test]\ncommand = \"make test\"\ntimeout_seconds = 5\nparser = \"junit\"\n\
+             report = \"out/*.xml\"\ncoverage = \"cov.lcov\"\ncoverage_min = 80.5\n\
+             [secrets]\nallow_paths = [\"tests/keys/**\"]\n\
              [roles.tester]\ncommand = [\"a\"]\ntimeout_seconds = 7\n\
              [budget]\nmission_usd = 1.0\n",
         )
@@ -284,6 +392,11 @@ mod tests {
         let policy = config.policy();
         assert_eq!(policy.flow, [Phase::Red, Phase::Green]);
         assert_eq!(policy.checks[0].timeout_ms, 5_000);
+        let reading = &policy.checks[0].reading;
+        assert_eq!((reading.parser, reading.report.as_deref()), (Parser::Junit, Some("out/*.xml")));
+        assert_eq!(reading.coverage.as_deref(), Some("cov.lcov"));
+        assert_eq!(reading.thresholds.coverage_min, Some(Percent(8_050)));
+        assert_eq!(config.secret_rules().allow_paths, ["tests/keys/**"]);
         assert_eq!(policy.attempt_timeout_ms(Role::Tester), 7_000);
         assert_eq!(policy.budget.attempt_usd_max, Usd::cents(100));
         assert_eq!(config.seats(), BTreeMap::from([(Role::Tester, 1)]));

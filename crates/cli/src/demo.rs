@@ -14,6 +14,7 @@ use kapelle_core::policy::Sandbox;
 use kapelle_workspace::Git;
 
 use crate::args::DemoArgs;
+use crate::config::Config;
 use crate::output::{Exit, Problem, say};
 use crate::project::{Project, STATE_DIR, person, ready_to_confine};
 use crate::run::{About, Request, Watch, go_on};
@@ -35,7 +36,7 @@ const FILES: [(&str, &str); 3] = [
 pub async fn demo(args: DemoArgs) -> Result<Exit, Problem> {
     let interrupts = Interrupts::listen()?;
     let sandbox = if args.unsandboxed { Sandbox::Off } else { Sandbox::Required };
-    ready_to_confine(sandbox).await?;
+    ready_to_confine(sandbox, &Config::default()).await?;
     let place = match &args.dir {
         Some(dir) => Place::stays(dir)?,
         None => Place::temporary()?,

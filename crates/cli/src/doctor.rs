@@ -1,11 +1,13 @@
 //! `kapelle doctor`: does this machine have what Kapelle needs?
 
-use kapelle_workspace::sandbox::{Sandbox, Sandboxing};
+use kapelle_workspace::condition::Note;
+use kapelle_workspace::sandbox::{LayerState, Sandboxing};
 use serde::Serialize;
 
 use crate::args::LookArgs;
 use crate::output::{Exit, Problem, print, print_json};
 use crate::project::Project;
+use crate::sandbox;
 
 /// `git merge-tree --write-tree` came with this version.
 const GIT_VERSION_MIN: (u32, u32) = (2, 38);
@@ -19,7 +21,8 @@ struct Finding {
 }
 
 pub async fn doctor(args: &LookArgs) -> Result<Exit, Problem> {
-    let findings = [git().await, sandbox().await, project().await];
+    let mut findings = vec![git().await, user(), sandbox().await, project().await];
+    findings.extend(repository().await);
     if args.json {
         print_json(&findings)?;
     } else {
@@ -55,15 +58,47 @@ fn version(text: &str) -> Option<(u32, u32)> {
 
 async fn sandbox() -> Finding {
     let what = "sandbox";
-    match Sandbox::probe().await {
-        Sandboxing::Usable(_) => {
-            let found = "bubblewrap works: own files, processes and network".to_owned();
-            Finding { what, fine: true, found, hint: None }
+    let config = Project::here().await.map(|project| project.config).unwrap_or_default();
+    match sandbox::look(&config).await {
+        Sandboxing::Usable(found) => {
+            let (active, missing): (Vec<_>, Vec<_>) =
+                found.layers().iter().partition(|state| state.active);
+            let names = |states: Vec<&LayerState>| {
+                states.iter().map(|state| state.layer.name()).collect::<Vec<_>>().join(", ")
+            };
+            let hint = (!missing.is_empty()).then(|| {
+                format!("not here: {}; `kapelle sandbox explain` says why", names(missing))
+            });
+            Finding { what, fine: true, found: format!("works, with {}", names(active)), hint }
         }
         Sandboxing::Unusable { reason, hint } => {
             Finding { what, fine: false, found: reason, hint: Some(hint) }
         }
     }
+}
+
+/// Agents are programs that were not written for this machine; they must not run as its owner.
+fn user() -> Finding {
+    let root = nix::unistd::geteuid().is_root();
+    let found = if root { "root" } else { "an ordinary user" };
+    let hint = root.then(|| {
+        "better an ordinary user: inside a box, files of root in the listed places can be read"
+            .into()
+    });
+    Finding { what: "user", fine: true, found: found.into(), hint }
+}
+
+/// What a person should know about the repository before agents work on it. None of it stops them.
+async fn repository() -> Vec<Finding> {
+    let Ok(project) = Project::here().await else { return Vec::new() };
+    let notes = project.repo.condition().await.unwrap_or_default();
+    let finding = |note: &Note| Finding {
+        what: "repository",
+        fine: true,
+        found: note.to_string(),
+        hint: Some(note.hint().into()),
+    };
+    notes.iter().map(finding).collect()
 }
 
 async fn project() -> Finding {

@@ -10,17 +10,27 @@ mod init;
 mod look;
 mod output;
 mod project;
+mod recover;
 mod reference;
 mod run;
+mod sandbox;
 mod session;
 
 use std::process::ExitCode;
 
-use args::{AgentCommand, AuditCommand, Cli, Command};
+use args::{AgentCommand, AuditCommand, Cli, Command, SandboxCommand};
 use clap::Parser;
 use output::{Exit, Problem, say};
 
 fn main() -> ExitCode {
+    // Inside a box this binary is the box program, before anything else happens.
+    let args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    if let Some((first, mandate)) = args.split_first()
+        && first == sandbox::BOX_PROGRAM
+    {
+        let code = kapelle_workspace::sandbox::enter(mandate);
+        return ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX));
+    }
     let cli = Cli::parse();
     // The scripted agent is a small program of its own, without a runtime.
     if let Command::Agent(AgentCommand::Scripted(args)) = &cli.command {
@@ -60,6 +70,9 @@ async fn dispatch(command: Command) -> Result<Exit, Problem> {
         Command::Pause(args) => ask::pause(args).await,
         Command::Resume(args) => ask::resume(args).await,
         Command::Cancel(args) => ask::cancel(args).await,
+        Command::Sandbox(SandboxCommand::Run(args)) => sandbox::run(args).await,
+        Command::Sandbox(SandboxCommand::Explain(args)) => sandbox::explain(&args).await,
+        Command::Recover(args) => recover::recover(&args).await,
         Command::Audit(AuditCommand::Verify(args)) => look::audit(args).await,
         Command::Agent(AgentCommand::Scripted(args)) => {
             agent::scripted(&args).map(|code| if code == 0 { Exit::Done } else { Exit::Failed })

@@ -115,6 +115,12 @@ impl From<kapelle_workspace::repository::Error> for Problem {
     }
 }
 
+impl From<kapelle_workspace::worktree::Error> for Problem {
+    fn from(error: kapelle_workspace::worktree::Error) -> Problem {
+        Problem::environment(error)
+    }
+}
+
 impl From<kapelle_store::Error> for Problem {
     fn from(error: kapelle_store::Error) -> Problem {
         Problem::environment(error)

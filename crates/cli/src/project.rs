@@ -14,10 +14,11 @@ use kapelle_core::policy::Sandbox as Choice;
 use kapelle_core::{Command, Engine, Role, Seq};
 use kapelle_store::Reader;
 use kapelle_workspace::Repository;
-use kapelle_workspace::sandbox::{Sandbox, Sandboxing};
+use kapelle_workspace::sandbox::Sandboxing;
 
 use crate::config::{Config, RoleConfig};
-use crate::output::{Exit, Problem};
+use crate::output::{Exit, Problem, say};
+use crate::sandbox;
 
 pub const STATE_DIR: &str = ".kapelle";
 
@@ -40,6 +41,7 @@ impl Project {
         let config = Config::load(repo.root()).map_err(|e| {
             Problem::usage(e).hint("the keys are described in docs/reference/kapelle.schema.json")
         })?;
+        let repo = repo.allowing_secrets(config.secret_rules());
         Ok(Project { repo, config })
     }
 
@@ -82,7 +84,7 @@ impl Project {
             repo: self.repo.clone(),
             dir: self.state_dir(),
             drivers: self.drivers()?,
-            sandboxing: Sandbox::probe().await,
+            sandboxing: sandbox::of_project(self).await?,
             prices: self.config.prices().map_err(Problem::usage)?,
             env: self.environment(),
             readable: self.readable()?,
@@ -118,7 +120,7 @@ impl Project {
             }
         }
         self.drivers()?;
-        ready_to_confine(sandbox).await
+        ready_to_confine(sandbox, &self.config).await
     }
 
     fn drivers(&self) -> Result<BTreeMap<Role, Driver>, Problem> {
@@ -169,7 +171,7 @@ impl Project {
     }
 
     /// What agents and checks find in their environment: little, and nothing by accident.
-    fn environment(&self) -> BTreeMap<String, OsString> {
+    pub fn environment(&self) -> BTreeMap<String, OsString> {
         let folders = self.places(&self.config.sandbox.path).unwrap_or_default();
         let system = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
         let path = std::env::join_paths(folders.into_iter().chain(system)).unwrap_or_default();
@@ -186,7 +188,7 @@ impl Project {
         env
     }
 
-    fn readable(&self) -> Result<Vec<PathBuf>, Problem> {
+    pub fn readable(&self) -> Result<Vec<PathBuf>, Problem> {
         let sandbox = &self.config.sandbox;
         Ok([self.places(&sandbox.readable)?, self.places(&sandbox.path)?].concat())
     }
@@ -229,12 +231,19 @@ impl Project {
 }
 
 /// Refuses a machine that cannot give agents and checks the walls that were asked for.
-pub async fn ready_to_confine(sandbox: Choice) -> Result<(), Problem> {
-    if sandbox == Choice::Off {
+pub async fn ready_to_confine(choice: Choice, config: &Config) -> Result<(), Problem> {
+    if choice == Choice::Off {
         return Ok(());
     }
-    match Sandbox::probe().await {
-        Sandboxing::Usable(_) => Ok(()),
+    match sandbox::look(config).await {
+        Sandboxing::Usable(found) => {
+            if !found.has_namespaces() {
+                say(
+                    "note: boxes here have no namespaces; `kapelle sandbox explain` says what that means",
+                );
+            }
+            Ok(())
+        }
         Sandboxing::Unusable { reason, hint } => {
             Err(Problem::environment(format!("agents cannot be sandboxed here: {reason}"))
                 .hint(format!("{hint}; or accept the risk with --unsandboxed, which is recorded")))

@@ -79,11 +79,14 @@ pub(crate) enum Trouble {
 
 impl Trouble {
     fn failure(&self) -> Failure {
-        let full = match self {
-            Trouble::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
-            _ => false,
+        let kind = match self {
+            Trouble::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                FailureKind::DiskFull
+            }
+            // The change is wrong, not the machine: the next attempt is told what to take out.
+            Trouble::Worktree(worktree::Error::Secrets { .. }) => FailureKind::ValidationFailed,
+            _ => FailureKind::AgentError,
         };
-        let kind = if full { FailureKind::DiskFull } else { FailureKind::AgentError };
         Failure::new(kind, &self.to_string())
     }
 }

@@ -116,6 +116,24 @@ pub const COUNCIL_RECORDS_MAX: usize = 1_000;
 pub const COUNCIL_REMEMBERED_MAX: usize = 1_000;
 pub const COUNCIL_TYPES_MAX: usize = 1_000;
 
+/// Tests that an outcome names one by one. What is past it is counted.
+pub const TESTS_NAMED_MAX: usize = 10_000;
+/// Failures that are named even when passed tests have used up their places.
+pub const FAILURES_NAMED_MAX: usize = 1_000;
+pub const TEST_NAME_CHARS_MAX: usize = 300;
+/// Enough for an assertion with both of its sides.
+pub const TEST_MESSAGE_CHARS_MAX: usize = 1_000;
+/// Packages or files that could not be built or loaded, named one by one.
+pub const BREAKAGES_MAX: usize = 50;
+pub const FUNCTIONS_NAMED_MAX: usize = 50;
+pub const FINDINGS_NAMED_MAX: usize = 200;
+/// Tests whose history is kept; those that were not seen for the longest time go first.
+pub const HISTORY_TESTS_MAX: usize = 20_000;
+/// Runs of one test that are remembered. A contradiction on one commit is seen within minutes.
+pub const HISTORY_RUNS_MAX: usize = 20;
+/// Objections that a failure tells one by one.
+pub const OBJECTIONS_MAX: usize = 20;
+
 /// The first `max` characters.
 #[must_use]
 pub fn head(text: &str, max: usize) -> &str {

@@ -3,6 +3,8 @@
 //! A mission keeps the rules that it was started with: editing `kapelle.toml` in mid-flight must
 //! not change what an approval meant.
 
+mod reading;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,7 @@ use crate::money::Usd;
 use crate::plan::estimate::{CostRules, InvalidCostProfile};
 use crate::plan::{InvalidPlanPolicy, PlanPolicy, TaskKind};
 use crate::time::{MINUTE_MS, SECOND_MS};
+pub use reading::{Parser, Reading};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
@@ -78,6 +81,8 @@ pub struct Check {
     /// Run by `sh -c` at the root of a clean checkout.
     pub command: String,
     pub timeout_ms: u64,
+    #[serde(default, skip_serializing_if = "Reading::is_plain")]
+    pub reading: Reading,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +138,10 @@ pub enum InvalidPolicy {
     TooManyPatterns { count: usize, max: usize },
     #[error("the check {name} has no command")]
     EmptyCheck { name: String },
+    #[error("the check {name} reads {path:?}; a report has a path below the top of the tree")]
+    ReportOutside { name: String, path: String },
+    #[error("the check {name} has the parser {parser}, which reads a file: say which as `report`")]
+    NoReport { name: String, parser: Parser },
     #[error("{what} must be at least {min_ms} ms")]
     TooShort { what: &'static str, min_ms: u64 },
     #[error("an attempt may reserve {attempt}, more than the whole mission's {mission}")]
@@ -165,6 +174,9 @@ impl Policy {
         }
         if let Some(check) = self.checks.iter().find(|check| check.command.trim().is_empty()) {
             return Err(InvalidPolicy::EmptyCheck { name: check.name.clone() });
+        }
+        for check in &self.checks {
+            check.reading.validate(&check.name)?;
         }
         // Shorter leases than this would expire between two heartbeats of a busy host.
         if self.lease_ttl_ms < SECOND_MS {
@@ -247,7 +259,9 @@ mod tests {
         assert!(with(|p| p.lease_ttl_ms = 10).is_err());
         assert!(with(|p| p.budget.attempt_usd_max = Usd::cents(1_000_000)).is_err());
         let empty = |p: &mut Policy| {
-            p.checks = vec![Check { name: "t".into(), command: " ".into(), timeout_ms: 1 }];
+            let reading = Reading::default();
+            let (name, command) = ("t".into(), " ".into());
+            p.checks = vec![Check { name, command, timeout_ms: 1, reading }];
         };
         assert_eq!(with(empty), Err(InvalidPolicy::EmptyCheck { name: "t".into() }));
     }

@@ -15,7 +15,7 @@ use kapelle_core::plan::batch::BatchPolicy;
 use kapelle_core::plan::estimate::{CapBy, CostRules, Price};
 use kapelle_core::plan::gaps::GapPolicy;
 use kapelle_core::plan::{Plan, PlanPolicy, PlannedTask, Priority, TaskKind};
-use kapelle_core::policy::{Budget, Check, Policy};
+use kapelle_core::policy::{Budget, Check, Policy, Reading};
 use kapelle_core::queue::{Contention, QueuePolicy, Strategy};
 use kapelle_core::scaling::{
     RoleScaling, ScalingMode, ScalingPolicy, ScalingRules, Step, StepPolicy,
@@ -136,7 +136,12 @@ fn needs(shape: u8, index: usize, count: usize, rng: &mut Rng) -> Vec<usize> {
 }
 
 pub(crate) fn policy(rng: &mut Rng) -> Policy {
-    let check = |name: &str| Check { name: name.into(), command: "true".into(), timeout_ms: 1_000 };
+    let check = |name: &str| Check {
+        name: name.into(),
+        command: "true".into(),
+        timeout_ms: 1_000,
+        reading: Reading::default(),
+    };
     let checks: Vec<Check> = match rng.u8(0..4) {
         0 => Vec::new(),
         1 => vec![check("build"), check("test")],

@@ -51,14 +51,18 @@ pub async fn build(
         Merged::Tree(tree) => tree,
         Merged::Conflict { paths } => return Ok(Candidate::Conflict { paths }),
     };
-    let git = dated(repo, change).await?;
+    let git = commit::dated(repo.git(), change).await?;
     let built = commit::write(&git, &tree, &[onto, change], message, trailers).await?;
     Ok(Candidate::Built(built))
 }
 
+/// What git makes of two commits.
 pub(crate) enum Merged {
+    /// The name of the tree that holds both.
     Tree(String),
-    Conflict { paths: Vec<String> },
+    Conflict {
+        paths: Vec<String>,
+    },
 }
 
 /// What `ours` becomes with what `theirs` changed since `base`, or since their common ancestor.
@@ -68,23 +72,28 @@ pub(crate) async fn merge_trees(
     ours: &Commit,
     theirs: &Commit,
 ) -> Result<Merged, Error> {
-    let mut asked = args!["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages"];
-    if let Some(base) = base {
-        asked.extend(args![format!("--merge-base={base}")]);
+    let Some(base) = base else { return merged(repo.git(), ours, theirs).await };
+    // Git 2.40 could be told the base; older ones find it in a history that has nothing else.
+    let git = commit::dated(repo.git(), theirs).await?;
+    let ours_on_base = commit::write(&git, &repo.tree_of(ours).await?, &[base], "side", &[]);
+    let ours_on_base = ours_on_base.await?;
+    let theirs_on_base = commit::write(&git, &repo.tree_of(theirs).await?, &[base], "side", &[]);
+    let theirs_on_base = theirs_on_base.await?;
+    // The same on both sides would have itself in common.
+    if ours_on_base == theirs_on_base {
+        return Ok(Merged::Tree(repo.tree_of(ours).await?));
     }
+    merged(repo.git(), &ours_on_base, &theirs_on_base).await
+}
+
+async fn merged(git: &Git, ours: &Commit, theirs: &Commit) -> Result<Merged, Error> {
+    let mut asked = args!["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages"];
     asked.extend(args![ours.as_str(), theirs.as_str()]);
-    let merged = repo.git().run_accepting(&[0, 1], asked).await?;
-    let mut answer = zero_separated(&merged.stdout).into_iter();
+    let output = git.run_accepting(&[0, 1], asked).await?;
+    let mut answer = zero_separated(&output.stdout).into_iter();
     let tree = answer.next().unwrap_or_default().trim().to_owned();
-    Ok(match merged.code {
+    Ok(match output.code {
         1 => Merged::Conflict { paths: answer.collect() },
         _ => Merged::Tree(tree),
     })
-}
-
-/// Git with the date of a commit, not of today: this is what makes what it writes reproducible.
-pub(crate) async fn dated(repo: &Repository, as_of: &Commit) -> Result<Git, Error> {
-    let seconds = repo.git().text(args!["show", "-s", "--format=%ct", as_of.as_str()]).await?;
-    let date = format!("@{seconds} +0000");
-    Ok(repo.git().clone().set("GIT_AUTHOR_DATE", &date).set("GIT_COMMITTER_DATE", &date))
 }

@@ -28,6 +28,14 @@ pub(crate) async fn write(
     })
 }
 
+/// Git with the date of a commit, not of today: this is what makes whatever is built from that commit
+/// reproducible.
+pub(crate) async fn dated(git: &Git, commit: &Commit) -> Result<Git, Error> {
+    let seconds = git.text(args!["show", "-s", "--format=%ct", commit.as_str()]).await?;
+    let date = format!("@{seconds} +0000");
+    Ok(git.clone().set("GIT_AUTHOR_DATE", &date).set("GIT_COMMITTER_DATE", &date))
+}
+
 fn text(message: &str, trailers: &[(&str, &str)]) -> String {
     let mut end = message.len().min(MESSAGE_BYTES_MAX);
     while !message.is_char_boundary(end) {

@@ -4,25 +4,34 @@
 //! Nothing here decides. Whoever calls says what should happen; this crate does exactly that, or
 //! says in a typed error why it could not.
 
+pub mod baseline;
 pub mod candidate;
 pub mod check;
+pub mod commands;
 mod commit;
+pub mod condition;
 pub mod delivery;
+pub mod egress;
 pub mod git;
+pub mod governor;
+pub mod kept;
 pub mod process;
 pub mod reaper;
 pub mod repository;
 pub mod rewrite;
 pub mod sandbox;
+pub mod secrets;
+pub mod stacks;
+pub mod tmux;
 pub mod worktree;
 
 pub use candidate::Candidate;
 pub use check::{Check, CheckRun};
 pub use delivery::Delivery;
 pub use git::Git;
-pub use process::{Exit, Lease, Running, Spec, spawn};
+pub use process::{Exit, Hold, Lease, Running, Spec, spawn};
 pub use reaper::{Reaped, reap};
 pub use repository::{Advance, Repository};
 pub use rewrite::{Reversal, Rewrite};
-pub use sandbox::{Confinement, Network, Sandbox, Sandboxing, Walls};
+pub use sandbox::{Confinement, Limits, Network, Sandbox, Sandboxing, Walls};
 pub use worktree::{Kept, Worktree};

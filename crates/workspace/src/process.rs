@@ -9,6 +9,7 @@
 
 mod group;
 mod log;
+mod quota;
 mod spawner;
 mod supervise;
 
@@ -19,17 +20,23 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kapelle_core::Fence;
+use kapelle_core::failure::{Failure, FailureKind};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use group::Group;
-use log::Log;
+use log::{Last, Log};
+pub use quota::Quota;
 use supervise::Supervisor;
+
+use crate::sandbox::Cgroup;
 
 /// How long a process has between being asked to end and being killed.
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -37,8 +44,14 @@ pub const GRACE: Duration = Duration::from_secs(2);
 /// How much of the end of the output an [`Exit`] carries.
 pub const TAIL_CHARS_MAX: usize = 2_000;
 
+/// The largest log; a longer output is cut in the middle.
+pub(crate) const LOG_BYTES_MAX: usize = log::HEAD_BYTES_MAX as usize + log::TAIL_BYTES_MAX;
+
 /// The variable by which the reaper knows the processes of a store.
 pub const LEASE_VARIABLE: &str = "KAPELLE_LEASE";
+
+/// The variable by which everything that one process started is known, even if it left the group.
+pub const RUN_VARIABLE: &str = "KAPELLE_RUN";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -88,6 +101,17 @@ pub struct Spec {
     pub lease: Lease,
     pub log: PathBuf,
     pub timeout: Option<Duration>,
+    /// What a box holds on to while the process runs; [`Hold::default`] without one.
+    pub hold: Hold,
+}
+
+/// What bounds a process beside its walls, and what becomes of its descendants.
+#[derive(Debug, Clone, Default)]
+pub struct Hold {
+    pub cgroup: Option<Arc<Cgroup>>,
+    pub quota: Option<Quota>,
+    /// It has process ids of its own. If not, those that left its group are looked for at its end.
+    pub dies_with_owner: bool,
 }
 
 /// How a process ended.
@@ -96,6 +120,10 @@ pub struct Exit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub timed_out: bool,
+    /// The kernel ended one of its processes for want of memory.
+    pub out_of_memory: bool,
+    /// How it used up more of the disk than it may, if that is why it was ended.
+    pub over_quota: Option<String>,
     /// The last [`TAIL_CHARS_MAX`] characters of its output.
     pub tail: String,
     pub duration: Duration,
@@ -103,10 +131,28 @@ pub struct Exit {
     pub log_error: Option<String>,
 }
 
+impl Exit {
+    /// Why it ended, if that was the machine's doing or ours and not its own.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        if let Some(reason) = &self.over_quota {
+            return Some(Failure::new(FailureKind::DiskFull, reason));
+        }
+        if self.out_of_memory && self.code != Some(0) {
+            let message = "the kernel ended it: it used more memory than it may";
+            return Some(Failure::new(FailureKind::OutOfMemory, message));
+        }
+        self.timed_out.then(|| Failure::new(FailureKind::Timeout, "it was ended at its time limit"))
+    }
+}
+
 /// A process that was started. Dropping this kills the process and its group.
 #[derive(Debug)]
 pub struct Running {
     group: Group,
+    cgroup: Option<Arc<Cgroup>>,
+    last: Last,
+    activity: watch::Receiver<u64>,
     stops: mpsc::UnboundedSender<Duration>,
     supervisor: JoinHandle<Exit>,
     exit: Option<Exit>,
@@ -124,15 +170,47 @@ pub async fn spawn(spec: Spec) -> Result<Running, Error> {
     let (reader, writer) = std::io::pipe().map_err(start)?;
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).current_dir(&spec.dir).process_group(0);
+    let run = run_name();
     command.env_clear().envs(&spec.env).env(LEASE_VARIABLE, spec.lease.to_string());
+    command.env(RUN_VARIABLE, &run);
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(start)?).stderr(writer);
     let output = pipe::Receiver::from_owned_fd(reader.into()).map_err(start)?;
     let child = spawner::spawn(command).await.map_err(start)?;
     let group = Group::of(&child).map_err(start)?;
     let (stops, requests) = mpsc::unbounded_channel();
-    let supervisor = Supervisor::new(child, group.clone(), output, log, deaths, spec.timeout);
+    let (heard, activity) = watch::channel(0);
+    let (cgroup, last) = (spec.hold.cgroup.clone(), log.last());
+    let hold = supervise::Held { run, hold: spec.hold, limit: spec.timeout, heard };
+    let supervisor = Supervisor::new(child, group.clone(), output, log, deaths, hold);
     let supervisor = tokio::spawn(supervisor.run(requests));
-    Ok(Running { group, stops, supervisor, exit: None })
+    Ok(Running { group, cgroup, last, activity, stops, supervisor, exit: None })
+}
+
+/// Runs a process that belongs to the person at the terminal: it has the terminal's input and
+/// output, and the keys that are pressed there. Gives its exit code as a shell would.
+pub async fn run_attached(spec: Spec) -> Result<i32, Error> {
+    use std::os::unix::process::ExitStatusExt;
+    let start =
+        |source| Error::Start { program: spec.program.clone(), dir: spec.dir.clone(), source };
+    let run = run_name();
+    let mut command = Command::new(&spec.program);
+    command.args(&spec.args).current_dir(&spec.dir).env_clear().envs(&spec.env);
+    command.env(LEASE_VARIABLE, spec.lease.to_string()).env(RUN_VARIABLE, &run);
+    let mut child = spawner::spawn(command).await.map_err(start)?;
+    let waited = tokio::task::spawn_blocking(move || child.wait()).await;
+    let status = waited.map_err(|gone| start(std::io::Error::other(gone)))?.map_err(start)?;
+    supervise::end_orphans(&spec.hold, &run).await;
+    let by_signal = status.signal().map(|signal| 128 + signal);
+    Ok(status.code().or(by_signal).unwrap_or(1))
+}
+
+/// A name that no other process of ours has had, now or before a crash.
+fn run_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_nanos();
+    format!("{}-{now:x}-{number}", std::process::id())
 }
 
 impl Running {
@@ -153,6 +231,26 @@ impl Running {
         Ok(exit)
     }
 
+    /// How many bytes it has printed, and whenever that changes.
+    #[must_use]
+    pub fn activity(&self) -> watch::Receiver<u64> {
+        self.activity.clone()
+    }
+
+    /// The last [`TAIL_CHARS_MAX`] characters of its output so far.
+    #[must_use]
+    pub fn tail(&self) -> String {
+        self.last.tail()
+    }
+
+    /// Ends the group at once, without asking.
+    pub fn kill(&self) {
+        self.group.kill();
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.kill();
+        }
+    }
+
     /// Asks the group to end, and kills it if that has not happened after `grace`.
     pub async fn stop(&mut self, grace: Duration) -> Result<Exit, Error> {
         // If the supervisor no longer listens, the process has ended.
@@ -163,6 +261,6 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.group.kill();
+        self.kill();
     }
 }

@@ -16,7 +16,8 @@ use kapelle_core::Fence;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
 
-use crate::process::{LEASE_VARIABLE, Lease};
+use crate::process::{LEASE_VARIABLE, Lease, RUN_VARIABLE};
+use crate::sandbox::Cgroups;
 
 /// A process may fork while it is being looked for, so the search goes on until it finds
 /// nothing. A killed process is gone within milliseconds; 200 rounds are about four seconds.
@@ -30,8 +31,8 @@ const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 pub enum Error {
     #[error("/proc cannot be read: {0}")]
     Proc(#[from] io::Error),
-    #[error("{left} processes of store {store} are still running after {rounds} rounds")]
-    StillRunning { store: String, left: usize, rounds: u32 },
+    #[error("{left} processes of {whose} are still running after {rounds} rounds")]
+    StillRunning { whose: String, left: usize, rounds: u32 },
 }
 
 /// A process that was found and killed.
@@ -50,9 +51,28 @@ struct Found {
 
 /// Kills every process of our user that runs on behalf of this store, but not ourselves.
 pub async fn reap(store: &str) -> Result<Vec<Reaped>, Error> {
+    // Where there are control groups, those of earlier runs go first, whole.
+    for group in Cgroups::find().map(|groups| groups.leftovers(store)).unwrap_or_default() {
+        group.clear().await;
+    }
+    let of_store = |environment: &[u8]| lease(environment).filter(|lease| lease.store == store);
+    end(&format!("store {store}"), |environment| of_store(environment).map(|lease| lease.fence))
+        .await
+}
+
+/// Kills what one process started and what outlived it, whatever group or session it is in.
+pub async fn end_run(run: &str) -> Result<Vec<Reaped>, Error> {
+    let of_run = |environment: &[u8]| {
+        let is_its = variable(environment, RUN_VARIABLE).is_some_and(|name| name == run);
+        is_its.then(|| lease(environment).map_or(Fence(0), |lease| lease.fence))
+    };
+    end(&format!("run {run}"), of_run).await
+}
+
+async fn end(whose: &str, is_its: impl Fn(&[u8]) -> Option<Fence>) -> Result<Vec<Reaped>, Error> {
     let mut killed: Vec<Found> = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        let found = find(store)?;
+        let found = find(&is_its)?;
         if found.is_empty() {
             return Ok(killed.into_iter().map(|found| found.reaped).collect());
         }
@@ -67,16 +87,18 @@ pub async fn reap(store: &str) -> Result<Vec<Reaped>, Error> {
         }
         tokio::time::sleep(ROUND_WAIT).await;
     }
-    let left = find(store)?.len();
-    Err(Error::StillRunning { store: store.into(), left, rounds: ROUNDS_MAX })
+    let left = find(&is_its)?.len();
+    Err(Error::StillRunning { whose: whose.into(), left, rounds: ROUNDS_MAX })
 }
 
 /// The processes that [`reap`] would kill.
 pub fn running(store: &str) -> Result<Vec<Reaped>, Error> {
-    Ok(find(store)?.into_iter().map(|found| found.reaped).collect())
+    let of_store = |environment: &[u8]| lease(environment).filter(|lease| lease.store == store);
+    let found = find(&|environment: &[u8]| of_store(environment).map(|lease| lease.fence))?;
+    Ok(found.into_iter().map(|found| found.reaped).collect())
 }
 
-fn find(store: &str) -> Result<Vec<Found>, Error> {
+fn find(is_its: &impl Fn(&[u8]) -> Option<Fence>) -> Result<Vec<Found>, Error> {
     let (ours, us) = (std::process::id(), getuid().as_raw());
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -91,23 +113,24 @@ fn find(store: &str) -> Result<Vec<Found>, Error> {
         // The start is read first: were the number to change hands in between, the start would
         // not match when it is read again before the kill.
         let Some(started) = started(pid) else { continue };
-        match lease(pid) {
-            Some(lease) if lease.store == store => {
-                found.push(Found { reaped: Reaped { pid, fence: lease.fence }, started });
-            }
-            _ => {}
+        // Gone, a zombie, or not ours to read: nothing to reap.
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { continue };
+        let environment = &environment[..environment.len().min(ENVIRONMENT_BYTES_MAX)];
+        if let Some(fence) = is_its(environment) {
+            found.push(Found { reaped: Reaped { pid, fence }, started });
         }
     }
     Ok(found)
 }
 
-fn lease(pid: i32) -> Option<Lease> {
-    // Gone, a zombie, or not ours to read: nothing to reap.
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let environment = &environment[..environment.len().min(ENVIRONMENT_BYTES_MAX)];
+fn lease(environment: &[u8]) -> Option<Lease> {
+    variable(environment, LEASE_VARIABLE)?.parse().ok()
+}
+
+fn variable<'a>(environment: &'a [u8], wanted: &str) -> Option<&'a str> {
     environment.split(|byte| *byte == 0).find_map(|variable| {
         let (name, value) = std::str::from_utf8(variable).ok()?.split_once('=')?;
-        (name == LEASE_VARIABLE).then(|| value.parse().ok())?
+        (name == wanted).then_some(value)
     })
 }
 

@@ -10,6 +10,7 @@ use kapelle_core::Commit;
 use tokio::sync::Mutex;
 
 use crate::git::{self, Git, args, drivers};
+use crate::secrets;
 
 /// A change that touches more files than this is a mistake, or needs a person.
 const CHANGED_PATHS_MAX: usize = 100_000;
@@ -37,6 +38,8 @@ pub enum Error {
     CheckedOut { branch: String, dir: PathBuf },
     #[error("{count} paths differ between {from} and {to}; the limit is {limit}")]
     TooManyPaths { from: Commit, to: Commit, count: usize, limit: usize },
+    #[error("branch {branch} is at {tip}, which {target} does not contain; it stays")]
+    NotLanded { branch: String, tip: Commit, target: String },
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
@@ -60,6 +63,7 @@ pub struct Repository {
     git_dir: PathBuf,
     git: Git,
     worktree_lock: WorktreeLock,
+    secret_rules: Arc<secrets::Rules>,
 }
 
 impl Repository {
@@ -82,7 +86,18 @@ impl Repository {
         let git_dir = PathBuf::from(found);
         let git = here.on(&git_dir);
         let git = git.clone().overriding(drivers::overrides(&git).await?);
-        Ok(Repository { root, git_dir, git, worktree_lock: WorktreeLock::default() })
+        let (worktree_lock, secret_rules) = (WorktreeLock::default(), Arc::default());
+        Ok(Repository { root, git_dir, git, worktree_lock, secret_rules })
+    }
+
+    /// The same repository, with what its owner allows in changes although it looks like a secret.
+    #[must_use]
+    pub fn allowing_secrets(self, rules: secrets::Rules) -> Repository {
+        Repository { secret_rules: Arc::new(rules), ..self }
+    }
+
+    pub(crate) fn secret_rules(&self) -> &secrets::Rules {
+        &self.secret_rules
     }
 
     /// The top of the working tree.
@@ -190,6 +205,35 @@ impl Repository {
                 actual => Ok(Advance::Moved { actual }),
             },
         }
+    }
+
+    /// Removes a branch whose commits are all in the target. Any other stays: somebody's work may
+    /// be on it and nowhere else. Doing it again is no error.
+    pub async fn remove_branch(&self, branch: &str, target: &str) -> Result<()> {
+        let Some(tip) = self.branch_tip(branch).await? else { return Ok(()) };
+        let landed = match self.branch_tip(target).await? {
+            Some(target) => self.is_ancestor(&tip, &target).await?,
+            None => false,
+        };
+        if !landed || branch == target {
+            return Err(Error::NotLanded { branch: branch.into(), tip, target: target.into() });
+        }
+        if let Some(dir) = self.checked_out(branch).await? {
+            return Err(Error::CheckedOut { branch: branch.into(), dir });
+        }
+        let name = format!("refs/heads/{branch}");
+        self.git.run(args!["update-ref", "-d", name, tip.as_str()]).await?;
+        Ok(())
+    }
+
+    /// Holds on to many commits, taking the lock of the references once (GIT-05). Each is a commit
+    /// of its own; only the waiting is shared.
+    pub async fn hold_all(&self, held: &[(String, Commit)]) -> Result<()> {
+        let _one_batch = self.worktree_lock.lock().await;
+        for (name, commit) in held {
+            self.hold(name, commit).await?;
+        }
+        Ok(())
     }
 
     /// The working tree in which a branch is checked out, if any.

@@ -5,13 +5,16 @@
 
 use kapelle_core::Commit;
 
-use crate::candidate::{Error, Merged, dated, merge_trees};
+use crate::candidate::{Error, Merged, merge_trees};
 use crate::commit;
 use crate::git::args;
 use crate::repository::Repository;
 
 /// A change of more commits than this is not the work of one task.
 const COMMITS_MAX: usize = 1_000;
+
+/// What of a file is shown to the person who has to decide.
+const SIDE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewrite {
@@ -51,7 +54,14 @@ pub async fn rebase(repo: &Repository, change: &Commit, onto: &Commit) -> Result
         // What is there already needs no commit.
         if tree != repo.tree_of(&at).await? {
             let message = repo.git().text(args!["show", "-s", "--format=%B", name]).await?;
-            at = commit::write(&dated(repo, &picked).await?, &tree, &[&at], &message, &[]).await?;
+            at = commit::write(
+                &commit::dated(repo.git(), &picked).await?,
+                &tree,
+                &[&at],
+                &message,
+                &[],
+            )
+            .await?;
         }
     }
     written(repo, onto, at).await
@@ -69,7 +79,8 @@ pub async fn revert(
             Merged::Tree(tree) => tree,
             Merged::Conflict { paths } => return Ok(Rewrite::Conflict { paths }),
         };
-        at = commit::write(&dated(repo, &at).await?, &tree, &[&at], message, &[]).await?;
+        at = commit::write(&commit::dated(repo.git(), &at).await?, &tree, &[&at], message, &[])
+            .await?;
     }
     written(repo, onto, at).await
 }
@@ -77,4 +88,31 @@ pub async fn revert(
 async fn written(repo: &Repository, onto: &Commit, commit: Commit) -> Result<Rewrite, Error> {
     let touched = repo.changed_paths(onto, &commit).await?;
     Ok(Rewrite::Written { commit, touched })
+}
+
+/// The versions of a file that a person has to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sides {
+    /// In the target; nothing if it is not there.
+    pub ours: Option<String>,
+    /// In the change.
+    pub theirs: Option<String>,
+}
+
+pub async fn sides(
+    repo: &Repository,
+    onto: &Commit,
+    change: &Commit,
+    path: &str,
+) -> Result<Sides, Error> {
+    let ours = file_at(repo, onto, path).await?;
+    let theirs = file_at(repo, change, path).await?;
+    Ok(Sides { ours, theirs })
+}
+
+async fn file_at(repo: &Repository, commit: &Commit, path: &str) -> Result<Option<String>, Error> {
+    let wanted = format!("{commit}:{path}");
+    let output = repo.git().run_accepting(&[0, 128], args!["cat-file", "blob", wanted]).await?;
+    let shown = &output.stdout[..output.stdout.len().min(SIDE_BYTES_MAX)];
+    Ok((output.code == 0).then(|| String::from_utf8_lossy(shown).into_owned()))
 }

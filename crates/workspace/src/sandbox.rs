@@ -1,34 +1,47 @@
-//! The sandbox: what an agent or a check can see, change and reach.
+//! The sandbox: what an agent or a check can see, change, reach and use up.
 //!
-//! Bubblewrap gives the process namespaces of its own (files, processes, network, users, host
-//! name, shared memory), no capabilities, and a root file system that holds the system's
-//! programs read-only, an empty home and an empty `/tmp`. Everything else is a wall that
-//! somebody chose to open.
+//! Layers, each of which holds by itself: namespaces made by bubblewrap (files, processes,
+//! network, users, host name, shared memory), Landlock, a filter on system calls, limits of
+//! single processes, and a control group around all of them. [`Sandbox::probe`] tries which of
+//! them work here; [`Sandbox::layers`] says so.
 //!
 //! Invariant: nothing is visible that is not listed, and nothing is writable but the listed
 //! places. The more specific path wins; for the same path, the stricter rule.
 //!
-//! Not stopped by this level: use of memory, processes and processor time; exotic system calls;
-//! and, when Kapelle itself runs as root, reading files of root inside the listed places.
+//! What is not stopped is in `docs/internals/security.md`.
 
+mod access;
+mod cgroup;
+mod container;
+mod forward;
+mod keeper;
+mod layers;
+mod mandate;
 mod mounts;
+mod probe;
+mod stage;
+mod syscalls;
+mod wrap;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::egress::Egress;
 use crate::process::Spec;
+
+pub use cgroup::{Cgroup, Cgroups};
+pub use layers::{Layer, LayerState};
+pub use mandate::{Forward, Limits};
+pub use probe::{Backend, BoxProgram, Wanted};
+pub use stage::enter;
 
 /// The home of a sandboxed process: empty, in memory, gone with it.
 pub const HOME: &str = "/home/agent";
 
-const INSTALL_HINT: &str = "install bubblewrap: apt-get install bubblewrap, dnf install bubblewrap or pacman -S bubblewrap";
-
-const VERSION_HINT: &str = "bubblewrap 0.8 or newer is needed";
-
-const KERNEL_HINT: &str = "allow unprivileged user namespaces: see the kernel settings \
-    kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns and \
-    user.max_user_namespaces";
+/// Where programs in a box find the egress proxy; the usual port of a proxy.
+pub const EGRESS_PORT: u16 = 3_128;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -36,13 +49,22 @@ pub enum Error {
     Path { path: PathBuf, reason: String },
     #[error("the environment variable {name:?} cannot be set")]
     Variable { name: String },
+    #[error("{path} cannot be hidden inside of {inside}: this machine has no namespaces")]
+    Hidden { path: PathBuf, inside: PathBuf },
+    #[error("ports cannot be forwarded: {reason}")]
+    Forward { reason: &'static str },
+    #[error("the control group of the sandbox: {0}")]
+    Cgroup(std::io::Error),
 }
 
 /// What of the network a sandboxed process can reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {
     /// A loopback interface of its own, with nobody else on it.
+    #[default]
     None,
+    /// The same, with ports that lead to sockets outside, and to nothing else.
+    Forwards(Vec<Forward>),
 }
 
 /// A file or directory that is seen, read-only, in the place of another.
@@ -52,8 +74,17 @@ pub struct Overlay {
     pub over: PathBuf,
 }
 
+/// What takes the place of mounts where there are none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StandIn {
+    /// Home and temporary files are below this; it is made when it is needed.
+    pub scratch: PathBuf,
+    /// Says what an overlay would show.
+    pub env: BTreeMap<String, OsString>,
+}
+
 /// The openings in the walls, and the environment that belongs to them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Walls {
     pub writable: Vec<PathBuf>,
     /// Also for programs outside of `/usr`, such as a toolchain in the user's home.
@@ -63,6 +94,8 @@ pub struct Walls {
     pub overlays: Vec<Overlay>,
     pub env: BTreeMap<String, OsString>,
     pub network: Network,
+    pub limits: Limits,
+    pub stand_in: StandIn,
 }
 
 /// Whether processes can be sandboxed on this machine.
@@ -72,14 +105,36 @@ pub enum Sandboxing {
     Unusable { reason: String, hint: String },
 }
 
-/// A bubblewrap that was seen to work.
+/// A way to sandbox that was seen to work.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
-    program: PathBuf,
+    shape: Shape,
+    stage: Option<BoxProgram>,
+    /// Whether the box program puts Landlock and the filter on system calls around the command.
+    landlock: bool,
+    syscalls: bool,
+    cgroups: Option<Cgroups>,
+    layers: Vec<LayerState>,
+    /// For every box, instead of what its walls say.
+    limits: Option<Limits>,
+    egress: Option<Arc<Egress>>,
+}
+
+/// What the outer wall is made of.
+#[derive(Debug, Clone)]
+enum Shape {
+    Namespaces {
+        bwrap: PathBuf,
+        users: mounts::Users,
+    },
+    /// Landlock and the filter on system calls alone.
+    Rules,
+    Container(container::Engine),
 }
 
 /// Whether a process runs behind walls. Running without is for a person to choose.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each process that is started")]
 pub enum Confinement {
     Sandboxed(Sandbox),
     Unsandboxed,
@@ -99,74 +154,49 @@ impl Confinement {
 }
 
 impl Sandbox {
-    /// Looks for bubblewrap and tries it with every option that will be used.
-    pub async fn probe() -> Sandboxing {
-        let unusable = |reason| Sandboxing::Unusable { reason, hint: INSTALL_HINT.into() };
-        let Some(program) = find("bwrap") else {
-            return unusable("bubblewrap (bwrap) is not installed".into());
-        };
-        let mut args = mounts::base();
-        args.extend(["--".into(), "true".into()]);
-        let mut command = tokio::process::Command::new(&program);
-        command.args(args).env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
-        command.stdin(std::process::Stdio::null());
-        match command.output().await {
-            Ok(output) if output.status.success() => Sandboxing::Usable(Sandbox { program }),
-            Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                let hint = if said.contains("Unknown option") { VERSION_HINT } else { KERNEL_HINT };
-                let reason = format!("{} does not work here: {said}", program.display());
-                Sandboxing::Unusable { reason, hint: hint.into() }
-            }
-            Err(error) => unusable(format!("{} cannot be run: {error}", program.display())),
+    /// Which layers work here, which do not and why, and what each stops.
+    #[must_use]
+    pub fn layers(&self) -> &[LayerState] {
+        &self.layers
+    }
+
+    /// The same with these limits for every box.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Sandbox {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// The same with a way to the hosts that this proxy allows, for every box.
+    #[must_use]
+    pub fn with_egress(mut self, egress: Arc<Egress>) -> Sandbox {
+        self.egress = Some(egress);
+        self
+    }
+
+    /// Whether a box has files, processes and a network of its own.
+    #[must_use]
+    pub fn has_namespaces(&self) -> bool {
+        matches!(self.shape, Shape::Namespaces { .. } | Shape::Container(_))
+    }
+
+    /// Whether ports of a box can lead to sockets outside.
+    #[must_use]
+    pub fn can_forward(&self) -> bool {
+        matches!(self.shape, Shape::Namespaces { .. }) && self.stage.is_some()
+    }
+
+    /// Ends the containers that a crash left. Other boxes die with their owner.
+    pub async fn reap(&self, store: &str) -> std::io::Result<()> {
+        match &self.shape {
+            Shape::Container(engine) => engine.reap(store).await,
+            Shape::Namespaces { .. } | Shape::Rules => Ok(()),
         }
     }
 
-    /// The same process, behind walls.
-    ///
-    /// Its environment is that of the spec and of the walls, and `HOME`. It is handed down
-    /// through bubblewrap's own environment, not on its command line, which every user of the
-    /// machine can read. Variables that would change how bubblewrap itself is loaded are the
-    /// exception: outside of the walls they would let an agent's library in.
-    pub fn wrap(&self, spec: Spec, walls: &Walls) -> Result<Spec, Error> {
-        let mut args = mounts::base();
-        match walls.network {
-            // `--unshare-all` in the base has done it.
-            Network::None => {}
-        }
-        args.extend(mounts::openings(walls)?);
-        args.extend(["--remount-ro".into(), "/".into()]);
-        args.extend(["--chdir".into(), spec.dir.clone().into()]);
-        let mut env = spec.env;
-        env.extend(walls.env.clone());
-        env.insert("HOME".into(), HOME.into());
-        if let Some(name) = env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(Error::Variable { name: name.clone() });
-        }
-        let (for_loader, env): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            env.into_iter().partition(|(name, _)| concerns_loader(name));
-        for (name, value) in for_loader {
-            args.extend(["--setenv".into(), name.into(), value]);
-        }
-        args.extend(["--".into(), spec.program.into()]);
-        args.extend(spec.args);
-        Ok(Spec { program: self.program.clone(), args, dir: "/".into(), env, ..spec })
+    /// Where control groups for boxes are made, if anywhere.
+    #[must_use]
+    pub fn cgroups(&self) -> Option<&Cgroups> {
+        self.cgroups.as_ref()
     }
-}
-
-fn concerns_loader(name: &str) -> bool {
-    ["LD_", "GLIBC_", "GCONV_", "MALLOC_", "LOCPATH"].iter().any(|start| name.starts_with(start))
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .filter(|dir| dir.is_absolute())
-        .map(|dir| dir.join(program))
-        .find(|candidate| is_executable(candidate))
-}
-
-fn is_executable(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

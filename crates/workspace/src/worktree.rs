@@ -20,6 +20,7 @@ use kapelle_core::Commit;
 use crate::commit;
 use crate::git::{self, args};
 use crate::repository::{self, Repository};
+use crate::secrets;
 use inventory::Inventory;
 pub use private::remove_private;
 pub use removal::remove_scrap;
@@ -64,6 +65,8 @@ pub enum Error {
     TooMany { dir: PathBuf, limit: usize },
     #[error("{dir} holds more than {limit} branches with new commits")]
     TooManyBranches { dir: PathBuf, limit: usize },
+    #[error("{found}; take it out of the change, and never write secrets into files")]
+    Secrets { found: secrets::Findings },
     #[error("what was kept is {kept}, not {dir}")]
     OtherTree { kept: PathBuf, dir: PathBuf },
     #[error(transparent)]
@@ -207,6 +210,9 @@ impl Worktree {
 
     /// What the agent left in the tree, committed by it or not, as one commit on the base.
     /// Nothing if the tree is as its base. Ignored files are not part of a change.
+    ///
+    /// A change with a secret in it is refused before there is a commit. What is kept may hold
+    /// it: that never leaves this machine, and losing the work would not take the secret back.
     pub async fn change(&self, message: &str, trailers: &[(&str, &str)]) -> Result<Option<Commit>> {
         let found = inventory::take(self.dir.clone()).await?;
         if let Some(path) = snapshot::touched_submodules(self, &found).await?.into_iter().next() {
@@ -218,6 +224,10 @@ impl Worktree {
             return Ok(None);
         }
         let git = self.repo.git();
+        let found = secrets::scan(git, &self.base, &tree, self.repo.secret_rules()).await?;
+        if !found.0.is_empty() {
+            return Err(Error::Secrets { found });
+        }
         Ok(Some(commit::write(git, &tree, &[&self.base], message, trailers).await?))
     }
 
@@ -375,7 +385,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Runs a walk over many files where it does not hold up anything else.
-async fn aside<T: Send + 'static>(walk: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn aside<T: Send + 'static>(walk: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(walk).await {
         Ok(value) => value,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

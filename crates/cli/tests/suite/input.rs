@@ -109,7 +109,9 @@ fn unknown_missions_and_tasks_are_named() {
 /// mission nor one that goes on starts an agent.
 #[test]
 fn a_missing_sandbox_stops_everything_before_it_starts() {
-    let fixture = Fixture::with_agent("echo half > half.txt; while :; do sleep 1000; done");
+    let strict = "[sandbox]\nbackend = \"bubblewrap\"\n";
+    let agent = "echo half > half.txt; while :; do sleep 1000; done";
+    let fixture = Fixture::with_agent_and(agent, strict);
     let bin = fixture.path("bin");
     fs::create_dir(&bin).unwrap();
     symlink("/usr/bin/git", bin.join("git")).unwrap();

@@ -6,7 +6,9 @@
 
 mod agents;
 mod approval;
+mod boxes;
 mod budget;
+mod checks;
 mod crash;
 mod demo;
 mod fixture;

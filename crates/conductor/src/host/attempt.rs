@@ -10,7 +10,7 @@ use kapelle_core::policy::Sandbox;
 use kapelle_core::report::Usage;
 use kapelle_core::{AgentId, Command, Commit, Effect, Fence, limits};
 use kapelle_workspace::git;
-use kapelle_workspace::process::{self, Exit, Spec};
+use kapelle_workspace::process::{self, Exit, Hold, Spec};
 use kapelle_workspace::worktree::{self, Worktree};
 use tokio::sync::watch;
 
@@ -118,6 +118,7 @@ impl Host {
             log: self.log(&format!("attempt-{}.log", order.fence)),
             // The deadline is the engine's: it stops the attempt when time is up.
             timeout: None,
+            hold: Hold::default(),
         };
         Ok(self.confinement(order.sandbox)?.confine(spec, &walls)?)
     }
@@ -135,6 +136,8 @@ impl Host {
     ) -> (AttemptOutcome, Spending) {
         let ending = Ending { code: exit.code, signal: exit.signal, tail: exit.tail.clone() };
         let (word, usage) = command::read(&ending, report.as_deref());
+        // What the machine did to it explains its end better than its exit code.
+        let word = exit.failure().map_or(word, Word::Failed);
         let outcome = self.outcome(tree, briefing, fence, since, word).await;
         let failed = |trouble: Trouble| AttemptOutcome::Failed(trouble.failure());
         (outcome.unwrap_or_else(failed), self.price(usage))

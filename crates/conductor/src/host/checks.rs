@@ -27,6 +27,7 @@ impl Host {
             let run = check::Check {
                 command: wanted.command.clone(),
                 timeout: Duration::from_millis(wanted.timeout_ms),
+                reading: wanted.reading.clone(),
                 env: self.env.clone(),
                 readable: self.readable.clone(),
                 confinement: self.confinement(order.sandbox)?,
@@ -35,8 +36,8 @@ impl Host {
             };
             let ran = check::run(&self.repo, &dir, commit, &run).await?;
             let output = match ran.exit.timed_out {
-                true => format!("{}\nended after {} s", ran.tail, run.timeout.as_secs()),
-                false => ran.tail,
+                true => format!("{}\nended after {} s", ran.story(), run.timeout.as_secs()),
+                false => ran.story(),
             };
             results.push(CheckResult {
                 name: wanted.name.clone(),

@@ -6,7 +6,7 @@ use kapelle_core::engine::Accepted;
 use kapelle_core::event::Interruption;
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::plan::{Plan, PlannedTask};
-use kapelle_core::policy::{Check, Policy};
+use kapelle_core::policy::{Check, Policy, Reading};
 use kapelle_core::report::Question;
 use kapelle_core::status::Status;
 use kapelle_core::{
@@ -113,7 +113,12 @@ fn a_retry_without_a_wait_starts_in_the_same_turn() {
 /// red phase its failure either: the chore is done again.
 #[test]
 fn a_report_without_all_checks_is_a_failed_chore() {
-    let check = |name: &str| Check { name: name.into(), command: "true".into(), timeout_ms: 1 };
+    let check = |name: &str| Check {
+        name: name.into(),
+        command: "true".into(),
+        timeout_ms: 1,
+        reading: Reading::default(),
+    };
     let checks = vec![check("build"), check("test")];
     let mut played = Played::new(Policy { checks, ..Policy::default() });
     played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new() });
@@ -149,7 +154,8 @@ fn an_answer_in_a_pause_leaves_the_task_paused() {
 /// A host that starts anew has forgotten its chores; whoever waits for them waits for ever.
 #[test]
 fn a_restarted_host_gets_its_chores_again() {
-    let check = Check { name: "test".into(), command: "true".into(), timeout_ms: 1 };
+    let (name, command) = ("test".into(), "true".into());
+    let check = Check { name, command, timeout_ms: 1, reading: Reading::default() };
     let mut played = Played::new(Policy { checks: vec![check], ..Policy::default() });
     played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new() });
     let checks = |effect: &Effect| matches!(effect, Effect::RunChecks { .. });

@@ -11,6 +11,7 @@ mod failure_rules;
 mod fixture;
 mod found;
 mod gate;
+mod gates;
 mod journals;
 mod makespan;
 mod merge_model;

@@ -16,7 +16,7 @@ use kapelle_core::flow::Phase;
 use kapelle_core::merge::Step;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::plan::Plan;
-use kapelle_core::policy::{Check, Policy};
+use kapelle_core::policy::{Check, Policy, Reading};
 use kapelle_core::report::{Question, Usage};
 use kapelle_core::task::Stage;
 use kapelle_core::{
@@ -90,7 +90,8 @@ impl Host {
             {"id": "1-2", "title": "second", "dependencies": ["1-1"]},
             {"id": "1-3", "title": "third"},
             {"id": "1-4", "title": "last", "dependencies": ["1-2", "1-3"]}]}"#;
-        let check = Check { name: "test".into(), command: "true".into(), timeout_ms: 1_000 };
+        let (name, command) = ("test".into(), "true".into());
+        let check = Check { name, command, timeout_ms: 1_000, reading: Reading::default() };
         let policy = Policy {
             flow: vec![Phase::Red, Phase::Green],
             checks: vec![check],

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt;
@@ -24,15 +25,37 @@ const CHAR_BYTES_MAX: usize = 4;
 pub(super) struct Log {
     file: File,
     written: u64,
-    last: VecDeque<u8>,
+    last: Last,
     error: Option<String>,
+}
+
+/// The end of the output so far, for whoever asks while the process runs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Last(Arc<Mutex<VecDeque<u8>>>);
+
+impl Last {
+    fn take(&self, bytes: &[u8]) {
+        let mut last = self.lock();
+        last.extend(&bytes[bytes.len().saturating_sub(TAIL_BYTES_MAX)..]);
+        let surplus = last.len().saturating_sub(TAIL_BYTES_MAX);
+        last.drain(..surplus);
+    }
+
+    /// The last characters, whole ones.
+    pub fn tail(&self) -> String {
+        tail(self.lock().make_contiguous())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Log {
     pub async fn create(path: &Path) -> io::Result<Log> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(path).await?;
-        Ok(Log { file, written: 0, last: VecDeque::new(), error: None })
+        Ok(Log { file, written: 0, last: Last::default(), error: None })
     }
 
     /// Takes what the process wrote. A log that cannot be written is no reason to stop reading.
@@ -43,20 +66,22 @@ impl Log {
             self.write(&bytes[..head]).await;
         }
         self.written += bytes.len() as u64;
-        self.last.extend(bytes);
-        let surplus = self.last.len().saturating_sub(TAIL_BYTES_MAX);
-        self.last.drain(..surplus);
+        self.last.take(bytes);
+    }
+
+    pub fn last(&self) -> Last {
+        self.last.clone()
     }
 
     /// Completes the file, and gives the tail and what went wrong.
     pub async fn finish(mut self) -> (String, Option<String>) {
         let past_head = self.written.saturating_sub(HEAD_BYTES_MAX);
-        let end = usize::try_from(past_head).unwrap_or(usize::MAX).min(self.last.len());
+        let last: Vec<u8> = self.last.lock().iter().copied().collect();
+        let end = usize::try_from(past_head).unwrap_or(usize::MAX).min(last.len());
         let dropped = past_head - end as u64;
         if dropped > 0 {
             self.write(format!("\n[kapelle: {dropped} bytes dropped]\n").as_bytes()).await;
         }
-        let last: Vec<u8> = std::mem::take(&mut self.last).into();
         self.write(&last[last.len() - end..]).await;
         (tail(&last), self.error)
     }

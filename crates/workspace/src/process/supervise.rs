@@ -10,18 +10,30 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::Signal;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::group::Group;
 use super::log::Log;
-use super::{Exit, GRACE};
+use super::quota::Watch;
+use super::{Exit, GRACE, Hold};
+use crate::reaper;
 
 /// After the end of the leader, the output closes as soon as the killed rest of its group is
 /// gone. Only a descendant that left the group can keep it open; it is not waited for.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// What the supervisor knows about the process beside the process itself.
+pub(super) struct Held {
+    /// The name in its environment.
+    pub run: String,
+    pub hold: Hold,
+    pub limit: Option<Duration>,
+    /// Where the count of printed bytes goes.
+    pub heard: watch::Sender<u64>,
+}
 
 pub(super) struct Supervisor {
     child: Child,
@@ -33,6 +45,11 @@ pub(super) struct Supervisor {
     deadline: Option<Instant>,
     kill_at: Option<Instant>,
     timed_out: bool,
+    run: String,
+    hold: Hold,
+    quota: Option<Watch>,
+    over_quota: Option<String>,
+    heard: watch::Sender<u64>,
 }
 
 impl Supervisor {
@@ -42,9 +59,11 @@ impl Supervisor {
         output: pipe::Receiver,
         log: Log,
         deaths: Signal,
-        limit: Option<Duration>,
+        held: Held,
     ) -> Supervisor {
         let started = Instant::now();
+        let Held { run, hold, limit, heard } = held;
+        let quota = hold.quota.clone().map(Watch::start);
         Supervisor {
             child,
             group,
@@ -55,6 +74,11 @@ impl Supervisor {
             deadline: limit.and_then(|limit| started.checked_add(limit)),
             kill_at: None,
             timed_out: false,
+            run,
+            hold,
+            quota,
+            over_quota: None,
+            heard,
         }
     }
 
@@ -73,13 +97,18 @@ impl Supervisor {
                     self.kill_at = None;
                     self.group.kill();
                 }
+                reason = passed(&mut self.quota) => {
+                    self.quota = None;
+                    self.over_quota = Some(reason);
+                    self.end_now();
+                }
                 count = read(&mut self.output, &mut buffer) => match count {
                     0 => self.output = None,
-                    count => self.log.take(&buffer[..count]).await,
+                    count => self.take(&buffer[..count]).await,
                 },
             }
         }
-        self.group.kill();
+        self.end_now();
         let _given_up = timeout(DRAIN_MAX, self.drain(&mut buffer)).await;
         self.finish().await
     }
@@ -90,23 +119,38 @@ impl Supervisor {
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
     }
 
+    fn end_now(&self) {
+        self.group.kill();
+        if let Some(cgroup) = &self.hold.cgroup {
+            cgroup.kill();
+        }
+    }
+
     async fn drain(&mut self, buffer: &mut [u8]) {
         while self.output.is_some() {
             match read(&mut self.output, buffer).await {
                 0 => self.output = None,
-                count => self.log.take(&buffer[..count]).await,
+                count => self.take(&buffer[..count]).await,
             }
         }
+    }
+
+    async fn take(&mut self, bytes: &[u8]) {
+        self.log.take(bytes).await;
+        self.heard.send_modify(|count| *count += bytes.len() as u64);
     }
 
     async fn finish(mut self) -> Exit {
         let duration = self.started.elapsed();
         let status = self.group.reap(&mut self.child).ok();
+        let out_of_memory = end_orphans(&self.hold, &self.run).await;
         let (tail, log_error) = self.log.finish().await;
         Exit {
             code: status.and_then(|status| status.code()),
             signal: status.and_then(|status| status.signal()),
             timed_out: self.timed_out,
+            out_of_memory,
+            over_quota: self.over_quota,
             tail,
             duration,
             log_error,
@@ -114,10 +158,33 @@ impl Supervisor {
     }
 }
 
+/// Ends what left the group: a process that runs on nobody's behalf spends and spoils. Says whether
+/// the kernel ended one for want of memory.
+pub(super) async fn end_orphans(hold: &Hold, run: &str) -> bool {
+    let Some(cgroup) = &hold.cgroup else {
+        if !hold.dies_with_owner {
+            // If `/proc` cannot be read, the reaper of the next start will say so.
+            let _unreadable = reaper::end_run(run).await;
+        }
+        return false;
+    };
+    let out_of_memory = cgroup.ran_out_of_memory();
+    cgroup.clear().await;
+    out_of_memory
+}
+
 /// Ends at the given time; without one, never.
 async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends when the quota is passed; without one, never.
+async fn passed(quota: &mut Option<Watch>) -> String {
+    match quota {
+        Some(watch) => watch.passed().await,
         None => std::future::pending().await,
     }
 }

@@ -31,12 +31,41 @@ const ETC: [&str; 17] = [
     "ssl/openssl.cnf",
 ];
 
+/// Where the box program is seen, whatever its place outside.
+pub(super) const STAGE: &str = "/run/kapelle/box";
+
+/// Where sockets that lead outside are seen.
+pub(super) const SOCKETS: &str = "/run/kapelle/sockets";
+
+/// Whether the box has users of its own. Without, only root can make the other namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Users {
+    Own,
+    Shared,
+}
+
+/// The system's own programs and the files in `/etc` that they need, as they are on this machine.
+pub(super) fn system_places() -> Vec<PathBuf> {
+    let roots = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+    let roots = roots.iter().map(|name| Path::new("/").join(name));
+    roots.chain(ETC.iter().map(|name| Path::new("/etc").join(name))).collect()
+}
+
 /// The part that is the same for every sandbox.
-pub(super) fn base() -> Vec<OsString> {
+pub(super) fn base(users: Users) -> Vec<OsString> {
     let mut args: Vec<OsString> = Vec::new();
     let mut add = |parts: &[&str]| args.extend(parts.iter().map(OsString::from));
-    add(&["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]);
-    add(&["--new-session", "--cap-drop", "ALL", "--hostname", "kapelle"]);
+    match users {
+        Users::Own => add(&["--unshare-all", "--unshare-user", "--disable-userns"]),
+        Users::Shared => add(&[
+            "--unshare-ipc",
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+        ]),
+    }
+    add(&["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "kapelle"]);
     add(&["--ro-bind", "/usr", "/usr"]);
     for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
         let path = format!("/{name}");

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Error, Result, Worktree, removal, write};
 use crate::git::{IDENTITY_EMAIL, IDENTITY_NAME, args};
-use crate::sandbox::{Network, Overlay, Walls};
+use crate::sandbox::{Limits, Network, Overlay, StandIn, Walls};
 
 /// Apart from kept trees: git has no reference below another one.
 const KEPT_COMMITS_PREFIX: &str = "refs/kapelle/kept-git/";
@@ -35,6 +35,13 @@ impl Worktree {
         write(&gitfile, line.as_encoded_bytes())?;
         let mut readable = alternates(&objects);
         readable.push(objects);
+        let stand_in = StandIn {
+            scratch: private.join("scratch"),
+            env: BTreeMap::from([
+                ("GIT_DIR".into(), private.clone().into()),
+                ("GIT_WORK_TREE".into(), self.dir.clone().into()),
+            ]),
+        };
         Ok(Walls {
             writable: vec![self.dir.clone(), private],
             readable,
@@ -42,6 +49,8 @@ impl Worktree {
             overlays: vec![Overlay { source: gitfile, over: self.dir.join(".git") }],
             env: BTreeMap::new(),
             network: Network::None,
+            limits: Limits::default(),
+            stand_in,
         })
     }
 

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kapelle_core::{Commit, Fence};
-use kapelle_workspace::{Exit, Lease, Repository, Sandbox, Sandboxing, Spec, Walls, spawn};
+use kapelle_workspace::sandbox::{BoxProgram, Wanted};
+use kapelle_workspace::{
+    Exit, Hold, Lease, Repository, Sandbox, Sandboxing, Spec, Walls, Worktree, spawn,
+};
 use tempfile::TempDir;
 
 pub struct Fixture {
@@ -69,6 +72,7 @@ impl Fixture {
             lease: self.lease(),
             log: self.path("log"),
             timeout: None,
+            hold: Hold::default(),
         }
     }
 
@@ -112,10 +116,16 @@ pub fn write(path: &Path, text: &str) {
 
 /// Fails, never skips: a sandbox that was not tested is not known to hold.
 pub async fn sandbox() -> Sandbox {
-    match Sandbox::probe().await {
+    match Sandbox::look_for(&wanted()).await {
         Sandboxing::Usable(sandbox) => sandbox,
         Sandboxing::Unusable { reason, hint } => panic!("no sandbox: {reason}; {hint}"),
     }
+}
+
+pub fn wanted() -> Wanted {
+    let path = PathBuf::from(env!("CARGO_BIN_EXE_kapelle-box"));
+    let stage = Some(BoxProgram { path, args: Vec::new() });
+    Wanted { stage, ..Wanted::default() }
 }
 
 pub async fn run(spec: Spec) -> Exit {
@@ -124,4 +134,33 @@ pub async fn run(spec: Spec) -> Exit {
 
 pub async fn run_boxed(spec: Spec, walls: &Walls) -> Exit {
     run(sandbox().await.wrap(spec, walls).unwrap()).await
+}
+
+/// A tree to attack from, and the walls around it.
+pub async fn prepared(fixture: &Fixture) -> (Worktree, Walls) {
+    let repo = fixture.open().await;
+    let dir = fixture.path("attempt/tree");
+    let worktree = Worktree::prepare(&repo, &dir, &fixture.head()).await.unwrap();
+    let walls = worktree.walls(&fixture.path("attempt/git")).await.unwrap();
+    (worktree, walls)
+}
+
+/// The same command outside and inside.
+pub async fn both(fixture: &Fixture, dir: &Path, walls: &Walls, command: &str) -> (Exit, Exit) {
+    let outside = run(fixture.shell(dir, command)).await;
+    let inside = run_boxed(fixture.shell(dir, command), walls).await;
+    (outside, inside)
+}
+
+pub fn assert_stopped((outside, inside): &(Exit, Exit)) {
+    assert_eq!(outside.code, Some(0), "the attack itself must work: {outside:?}");
+    assert_ne!(inside.code, Some(0), "the walls did not hold: {inside:?}");
+}
+
+/// Names of runs differ from one to the next.
+pub fn without_number(line: &str) -> String {
+    match line.strip_prefix("KAPELLE_RUN=") {
+        Some(_) => "KAPELLE_RUN=*".into(),
+        None => line.into(),
+    }
 }

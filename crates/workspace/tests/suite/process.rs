@@ -6,7 +6,7 @@ use kapelle_workspace::process::{Error, GRACE};
 use kapelle_workspace::reaper::running;
 use kapelle_workspace::spawn;
 
-use crate::fixture::{Fixture, run};
+use crate::fixture::{Fixture, run, without_number};
 
 /// Nothing in this file takes this long unless it hangs.
 const LONG: Duration = Duration::from_secs(60);
@@ -33,9 +33,13 @@ async fn a_process_sees_only_the_environment_that_it_is_given() {
     (spec.program, spec.args) = ("/usr/bin/env".into(), Vec::new());
     let lease = fixture.lease();
     let exit = run(spec).await;
-    let mut seen: Vec<_> = exit.tail.lines().collect();
+    let mut seen: Vec<String> = exit.tail.lines().map(without_number).collect();
     seen.sort_unstable();
-    let expected = [format!("KAPELLE_LEASE={lease}"), "PATH=/usr/local/bin:/usr/bin:/bin".into()];
+    let expected = [
+        format!("KAPELLE_LEASE={lease}"),
+        "KAPELLE_RUN=*".into(),
+        "PATH=/usr/local/bin:/usr/bin:/bin".into(),
+    ];
     assert_eq!(seen, expected);
 }
 

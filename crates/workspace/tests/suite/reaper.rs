@@ -1,20 +1,25 @@
 //! Orphans of earlier runs.
 
+use kapelle_workspace::process::LEASE_VARIABLE;
 use kapelle_workspace::reaper::{reap, running};
 use kapelle_workspace::{Reaped, spawn};
 
 use crate::fixture::Fixture;
 
-/// A daemon leaves its group and its parent; only its environment still says whose it is.
+/// Starts a daemon that leaves its group and its parent. The parent ends only when it has.
+const DAEMON: &str = "mkfifo pipe; setsid bash -c 'echo > pipe; exec sleep 1000' & read -r < pipe";
+
+/// After a crash only the environment of a daemon still says whose it is.
 #[tokio::test]
 async fn an_orphan_that_made_itself_independent_is_found_and_killed() {
     let fixture = Fixture::new();
     let other = Fixture::new();
-    // The parent ends only when the daemon has left its group.
-    let command = "mkfifo pipe; setsid bash -c 'echo > pipe; exec sleep 1000' & read -r < pipe";
-    let mut started = spawn(fixture.shell(&fixture.path("repo"), command)).await.unwrap();
+    let repo = fixture.path("repo");
+    let mut orphan = std::process::Command::new("bash");
+    orphan.args(["-c", DAEMON]).current_dir(&repo);
+    orphan.env(LEASE_VARIABLE, fixture.lease().to_string());
+    assert!(orphan.status().unwrap().success());
     let mut stranger = spawn(other.shell(&other.path("repo"), "exec sleep 1000")).await.unwrap();
-    started.wait().await.unwrap();
     let store = fixture.lease().store;
     let orphans = running(&store).unwrap();
     let [Reaped { pid, fence }] = orphans[..] else { panic!("{orphans:?}") };
@@ -24,4 +29,19 @@ async fn an_orphan_that_made_itself_independent_is_found_and_killed() {
     assert_eq!(running(&store).unwrap(), []);
     assert_eq!(running(&other.lease().store).unwrap().len(), 1, "strangers are left alone");
     stranger.stop(std::time::Duration::ZERO).await.unwrap();
+}
+
+/// A daemon of an attempt without walls would go on to change files that are being judged. Another
+/// attempt of the same lease is none of its business.
+#[tokio::test]
+async fn what_left_its_group_ends_with_the_process_that_started_it() {
+    let fixture = Fixture::new();
+    let repo = fixture.path("repo");
+    let mut beside = spawn(fixture.shell(&repo, "exec sleep 1000")).await.unwrap();
+    let mut started = spawn(fixture.shell(&repo, DAEMON)).await.unwrap();
+    assert_eq!(started.wait().await.unwrap().code, Some(0));
+    let left: Vec<i32> =
+        running(&fixture.lease().store).unwrap().iter().map(|found| found.pid).collect();
+    assert_eq!(left, [beside.pid()]);
+    beside.stop(std::time::Duration::ZERO).await.unwrap();
 }

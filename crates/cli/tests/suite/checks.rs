@@ -1,0 +1,75 @@
+//! Checks that say what failed, changes that hold secrets, and checks that `init` proposes.
+
+use crate::fixture::Fixture;
+
+/// The agent leaves a key in its first change, reads why that was refused, and takes it out.
+#[test]
+fn a_change_with_a_secret_is_sent_back_and_nobody_is_told_the_secret() {
+    let script = r#"
+        if grep -q 'settings.env line 2 looks like an AWS access key' "$KAPELLE_BRIEFING"; then
+            echo 'KEY=$KEY' > settings.env
+        else
+            printf 'A=1\nKEY=AKIA%s\n' Q3EGRIH2NWTLZPSV > settings.env
+        fi"#;
+    let fixture = Fixture::with_agent(script);
+    let report = fixture.run(&["make settings", "--yes", "--json"]).expect(0).json();
+    assert_eq!(report["attempts"], 2);
+    assert_eq!(fixture.file("settings.env"), "KEY=$KEY\n");
+    let failures = fixture.failures(fixture.task("1")["id"].as_u64().unwrap());
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert_eq!(failures[0].0, "validation_failed");
+    let told = fixture.journal().iter().any(|record| record.to_string().contains("Q3EGRIH2"));
+    assert!(!told, "the secret is in the journal");
+    let kept = fixture.refs("kept");
+    assert_eq!(kept.len(), 2, "the refused work is kept too: {kept:?}");
+    fixture.assert_tidy();
+}
+
+#[test]
+fn a_person_can_allow_what_looks_like_a_secret() {
+    let script = "printf 'KEY=AKIA%s\\n' Q3EGRIH2NWTLZPSV > sample.env";
+    let allowed = "[secrets]\nallow_paths = ['*.env']\n";
+    let fixture = Fixture::with_agent_and(script, allowed);
+    fixture.run(&["make a sample", "--yes"]).expect(0);
+}
+
+/// The next attempt is told which test failed and why, not only that something did.
+#[test]
+fn a_report_tells_the_next_attempt_which_test_failed() {
+    let script = r#"
+        if grep -q 'the test shop.adds fails: 3 is not 4' "$KAPELLE_BRIEFING"; then
+            echo right > answer
+        else
+            echo wrong > answer
+        fi"#;
+    let checks = r#"
+[checks.test]
+command = '''
+if grep -q right answer; then inner=''; else inner='<failure message="3 is not 4"/>'; fi
+echo "<testsuite><testcase classname='shop' name='adds'>$inner</testcase></testsuite>" > out.xml
+'''
+parser = "junit"
+report = "out.xml"
+"#;
+    let fixture = Fixture::with_agent_and(script, checks);
+    let report = fixture.run(&["answer", "--yes", "--json"]).expect(0).json();
+    assert_eq!(report["attempts"], 2, "{report:#}");
+    assert_eq!(fixture.file("answer"), "right\n");
+}
+
+#[test]
+fn init_proposes_checks_for_what_it_finds() {
+    let fixture = Fixture::new();
+    fixture.commit("Cargo.toml", "[workspace]\n");
+    fixture.commit("web/package.json", "{\"devDependencies\": {\"jest\": \"29\"}}\n");
+    let said = fixture.kapelle(&["init"]).expect(0);
+    said.says("found rust in .: [checks.test-rust] cargo test --offline --no-fail-fast");
+    let text = fixture.file("kapelle.toml");
+    assert!(
+        text.contains("[checks.test-node]\ncommand = \"cd web && npx --no-install jest"),
+        "{text}"
+    );
+    assert!(text.contains("parser = \"jest\"\nreport = \"web/kapelle-jest.json\"\n"), "{text}");
+    assert!(text.contains("# tests = [\"**/tests/**\", \"web/**/*.test.*\""), "{text}");
+    fixture.kapelle(&["status"]).expect(3).says("nothing has been started");
+}

@@ -1,0 +1,19 @@
+//! Gates: what has to be true of a change before it goes on.
+//!
+//! Every gate is a pure question over outcomes that somebody else measured, and every gate but
+//! those of the phases is off until the policy asks for it (TDD-14). An answer is a list of
+//! objections: all of them, so that one attempt can put all of them right.
+
+mod criteria;
+mod mocks;
+mod objection;
+mod phases;
+mod quality;
+mod reviews;
+
+pub use criteria::{Criterion, Done, Judged};
+pub use mocks::{Mock, mocked_units};
+pub use objection::{Objection, explain};
+pub use phases::{Evidence, RedReason, TestFiles, frozen, green, red};
+pub use quality::{Thresholds, quality};
+pub use reviews::{ReviewPolicy, Reviews, ReviewsExhausted};

@@ -1,0 +1,228 @@
+//! Gates over outcomes: what lets a change through, and the exact reason where it does not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kapelle_core::gates::{
+    Evidence, Objection, RedReason, TestFiles, Thresholds, frozen, green, quality, red,
+};
+use kapelle_core::limits;
+use kapelle_core::outcome::{
+    Complexity, Coverage, Ended, Finding, Findings, Function, Mutants, Outcome, Percent, Severity,
+};
+
+/// `+a` passed, `-a` failed, `~a` was skipped, `!a` could not be built.
+fn outcome(tests: &[&str]) -> Outcome {
+    let mut outcome = Outcome::default();
+    for test in tests {
+        let (how, name) = test.split_at(1);
+        match how {
+            "+" => outcome.record(name, Ended::Passed, None, ""),
+            "-" => outcome.record(name, Ended::Failed, None, &format!("{name} is wrong")),
+            "~" => outcome.record(name, Ended::Skipped, None, ""),
+            _ => outcome.break_off("pkg", &format!("undefined: {name}")),
+        }
+    }
+    outcome
+}
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+fn tests(names: &[&str], saying: Option<&str>) -> RedReason {
+    let names = names.iter().map(ToString::to_string).collect();
+    RedReason::Tests { names, saying: saying.map(str::to_owned) }
+}
+
+/// What red says about a run after a base in which `old` passed.
+fn said(reason: &RedReason, now: &[&str]) -> Result<Evidence, Vec<Objection>> {
+    red(reason, Some(&outcome(&["+old", "-sick"])), &outcome(now), &names(&["sick"]))
+}
+
+#[test]
+fn red_is_accepted_when_its_new_tests_fail() {
+    let evidence = said(&RedReason::NewTests, &["+old", "-sick", "-new", "~later"]).unwrap();
+    assert_eq!(evidence.failing, names(&["new"]));
+    assert_eq!(evidence.ran, names(&["new", "old", "sick"]));
+    let named = said(&tests(&["new"], Some("is wrong")), &["+old", "-new"]);
+    assert_eq!(named.unwrap().failing, names(&["new"]));
+}
+
+#[test]
+fn red_without_a_new_failure_shows_nothing() {
+    let shown = |now: &[&str]| said(&RedReason::NewTests, now).unwrap_err();
+    assert_eq!(shown(&["+old", "+new"]), [Objection::NothingFails]);
+    assert_eq!(shown(&["+old", "-sick", "+new"]), [Objection::NothingFails], "it was sick before");
+    let old = red(&RedReason::NewTests, Some(&outcome(&["-a"])), &outcome(&["-a"]), &names(&[]));
+    assert_eq!(old.unwrap_err(), [Objection::NoNewTest]);
+}
+
+/// Breaking what worked is not a way to have a failing test.
+#[test]
+fn red_may_not_break_what_passed() {
+    let broke = Objection::Broke { test: "old".into(), message: "old is wrong".into() };
+    assert_eq!(said(&RedReason::NewTests, &["-old", "-new"]).unwrap_err(), [broke]);
+}
+
+#[test]
+fn red_fails_by_the_stated_names_and_words() {
+    let reason = tests(&["one", "two", "three", "four"], Some("wrong"));
+    let mut now = outcome(&["-one", "+two", "~three"]);
+    let objections = red(&reason, None, &now, &names(&[])).unwrap_err();
+    assert_eq!(
+        objections,
+        [
+            Objection::DoesNotFail { test: "two".into(), ended: "passed" },
+            Objection::DoesNotFail { test: "three".into(), ended: "is skipped" },
+            Objection::DidNotRun { test: "four".into() },
+        ]
+    );
+    now.record("typo", Ended::Failed, None, "NameError");
+    let other = Objection::OtherMessage { test: "typo".into(), message: "NameError".into() };
+    let reason = tests(&["typo"], Some("wrong"));
+    assert_eq!(red(&reason, None, &now, &names(&[])).unwrap_err(), [other]);
+}
+
+/// A typo in a test does not compile either. Only what the tester said would be missing counts.
+#[test]
+fn a_build_that_breaks_is_red_only_where_that_is_the_reason() {
+    let built = |reason: &RedReason, now: &[&str]| red(reason, None, &outcome(now), &names(&[]));
+    let unexpected =
+        Objection::DoesNotBuild { place: "pkg".into(), message: "undefined: subtract".into() };
+    let broken = ["!subtract"];
+    assert_eq!(built(&RedReason::NewTests, &broken).unwrap_err(), [unexpected]);
+    let missing = |name: &str| RedReason::Missing { name: name.into() };
+    assert!(built(&missing("subtract"), &broken).is_ok());
+    let elsewhere = built(&missing("subtract"), &["!subtract", "!typo"]).unwrap_err();
+    assert!(matches!(elsewhere[..], [Objection::OtherReason { .. }]), "{elsewhere:?}");
+    let nothing = built(&missing("subtract"), &["-new"]).unwrap_err();
+    assert!(matches!(nothing[..], [Objection::OtherReason { .. }]), "{nothing:?}");
+    assert!(built(&missing(""), &broken).is_err(), "nothing is not a name");
+}
+
+#[test]
+fn green_needs_every_red_test_to_pass() {
+    let evidence = Evidence { failing: names(&["new"]), ran: names(&["new", "old"]) };
+    let said = |now: &[&str]| green(&evidence, &outcome(now), &names(&["sick"]));
+    assert_eq!(said(&["+new", "+old", "-sick"]), []);
+    let fails = Objection::Fails { test: "new".into(), message: "new is wrong".into() };
+    assert_eq!(said(&["-new", "+old"]), [fails]);
+    let skipped = Objection::NotPassing { test: "new".into(), ended: "is skipped" };
+    assert_eq!(said(&["~new", "+old"]), [skipped], "settings of the runner can skip a test");
+    let gone = Objection::NotPassing { test: "new".into(), ended: "is gone" };
+    let vanished = Objection::Vanished { test: "old".into() };
+    assert_eq!(said(&["+other"]), [gone, vanished], "and can leave tests out");
+    let broken = Objection::Broken { place: "pkg".into(), message: "undefined: x".into() };
+    assert_eq!(said(&["+new", "+old", "!x"]), [broken]);
+}
+
+#[test]
+fn failures_without_a_name_are_failures() {
+    let mut now = outcome(&["+new"]);
+    now.count(Ended::Failed, 3);
+    let unnamed = Objection::FailUnnamed { count: 3 };
+    assert_eq!(green(&Evidence::default(), &now, &names(&[])), [unnamed]);
+}
+
+#[test]
+fn test_files_are_the_same_to_the_byte() {
+    let files = |files: &[(&str, &str)]| {
+        let files = files.iter().map(|(path, content)| (path.to_string(), content.to_string()));
+        TestFiles::of(files, &["tests/**".to_owned()])
+    };
+    let red = files(&[("tests/a", "1"), ("tests/b", "2"), ("src/a", "3")]);
+    assert_eq!(
+        red.0,
+        BTreeMap::from([("tests/a".into(), "1".into()), ("tests/b".into(), "2".into())])
+    );
+    assert_eq!(frozen(&red, &files(&[("tests/a", "1"), ("tests/b", "2"), ("src/a", "9")])), []);
+    let touched = frozen(&red, &files(&[("tests/a", "8"), ("tests/c", "3")]));
+    let how: Vec<String> = touched.iter().map(ToString::to_string).collect();
+    assert_eq!(how.len(), 3);
+    assert!(how[0].contains("tests/a was changed"), "{how:?}");
+    assert!(how[1].contains("tests/b was removed") && how[2].contains("tests/c was added"));
+}
+
+fn covered(lines_covered: u64) -> Outcome {
+    let coverage = Some(Coverage { lines_covered, lines: 1_000, ..Coverage::default() });
+    Outcome { coverage, ..Outcome::default() }
+}
+
+#[test]
+fn coverage_has_a_floor_and_may_not_fall() {
+    let wanted = Thresholds {
+        coverage_min: Some(Percent(8_000)),
+        coverage_drop_max: Some(Percent(50)),
+        ..Thresholds::default()
+    };
+    let said = |before, now: &Outcome| quality(&wanted, Some(&covered(before)), now, &names(&[]));
+    assert_eq!(said(905, &covered(900)), [], "half a percent is allowed");
+    let (before, found, drop_max) = (Percent(9_060), Percent(9_000), Percent(50));
+    assert_eq!(said(906, &covered(900)), [Objection::CoverageFell { before, found, drop_max }]);
+    let (found, min) = (Percent(7_990), Percent(8_000));
+    assert_eq!(said(799, &covered(799)), [Objection::CoverageBelow { found, min }]);
+    assert_eq!(said(900, &Outcome::default()), [Objection::NoCoverage { min }]);
+    let off = quality(&Thresholds::default(), Some(&covered(900)), &covered(1), &names(&[]));
+    assert_eq!(off, [], "what is not asked for is not judged");
+}
+
+#[test]
+fn mutants_must_be_noticed() {
+    let min = Percent(7_500);
+    let wanted = Thresholds { mutation_min: Some(min), ..Thresholds::default() };
+    let said = |mutants| {
+        let now = Outcome { mutants, ..Outcome::default() };
+        quality(&wanted, None, &now, &names(&[]))
+    };
+    assert_eq!(said(Some(Mutants { caught: 3, missed: 1 })), []);
+    let found = Percent(7_400);
+    let below = Objection::MutationBelow { found, min };
+    assert_eq!(said(Some(Mutants { caught: 74, missed: 26 })), [below]);
+    assert_eq!(said(None), [Objection::NoMutants { min }]);
+    assert_eq!(said(Some(Mutants::default())), [Objection::NoMutants { min }], "none is no score");
+}
+
+#[test]
+fn functions_stay_simple() {
+    let wanted = Thresholds { complexity_max: Some(10), ..Thresholds::default() };
+    let mut complexity = Complexity::default();
+    for (name, cyclomatic) in [("fine", 10), ("tangled", 11)] {
+        let (name, file) = (name.to_owned(), "a.py".to_owned());
+        complexity.add(Function { cyclomatic, name, file, line: 4 });
+    }
+    let now = Outcome { complexity: Some(complexity), ..Outcome::default() };
+    let said = quality(&wanted, None, &now, &names(&[]));
+    assert_eq!(said.len(), 1);
+    let expected = "tangled (a.py line 4) has a complexity of 11, more than 10";
+    assert_eq!(said[0].to_string(), expected);
+    let unmeasured = quality(&wanted, None, &Outcome::default(), &names(&[]));
+    assert_eq!(unmeasured, [Objection::NoComplexity { max: 10 }]);
+}
+
+#[test]
+fn findings_are_refused_from_their_severity_on() {
+    let wanted = Thresholds { refuse_from: Some(Severity::High), ..Thresholds::default() };
+    let mut findings = Findings::default();
+    let mut add = |severity, times: usize| {
+        for _ in 0..times {
+            let (rule, file, message) = ("B602".into(), "a.py".into(), "shell".into());
+            findings.add(Finding { severity, rule, file, line: 4, message });
+        }
+    };
+    add(Severity::Medium, 3);
+    add(Severity::Critical, limits::FINDINGS_NAMED_MAX + 2);
+    let now = Outcome { findings: Some(findings), ..Outcome::default() };
+    let said = quality(&wanted, None, &now, &names(&[]));
+    assert_eq!(said.len(), limits::FINDINGS_NAMED_MAX + 1);
+    assert_eq!(said[0].to_string(), "critical: B602 in a.py line 4: shell");
+    let rest = Objection::InsecureUnnamed { severity: Severity::High, count: 2 };
+    assert_eq!(said.last(), Some(&rest));
+    let mut just = Findings::default();
+    let (rule, file, message) = ("B1".into(), "b.py".into(), "just so".into());
+    just.add(Finding { severity: Severity::High, rule, file, line: 1, message });
+    let now = Outcome { findings: Some(just), ..Outcome::default() };
+    let said = quality(&wanted, None, &now, &names(&[]));
+    assert!(matches!(said[..], [Objection::Insecure { line: 1, .. }]), "{said:?}");
+    let silent = quality(&wanted, None, &Outcome::default(), &names(&[]));
+    assert_eq!(silent, [Objection::NoScan { severity: Severity::High }]);
+}

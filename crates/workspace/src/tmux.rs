@@ -1,0 +1,207 @@
+//! Sessions that a person can attach to: agents run in tmux, for those who like to look over
+//! their shoulder.
+//!
+//! Each project has a server of its own, with none of the person's settings. What a session
+//! prints is collected in a log, as for every other process. A session outlives a Kapelle that
+//! was killed; the reaper of the next start ends what runs in it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::process::{LEASE_VARIABLE, Spec};
+
+/// A session that has been silent for this long is spoken of (WRK-08).
+pub const IDLE_WARNING: Duration = Duration::from_secs(300);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("tmux could not be started: {0}")]
+    Start(std::io::Error),
+    #[error("tmux {what} failed: {said}")]
+    Failed { what: &'static str, said: String },
+    #[error("{name:?} is not a name for a session: letters, digits, - and _ are")]
+    Name { name: String },
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+}
+
+/// The tmux server of one project.
+#[derive(Debug, Clone)]
+pub struct Tmux {
+    socket: PathBuf,
+}
+
+/// A session that was started.
+#[derive(Debug)]
+pub struct Session {
+    tmux: Tmux,
+    name: String,
+    exit: PathBuf,
+}
+
+impl Tmux {
+    /// The server whose socket is at `socket`; it is started with its first session.
+    #[must_use]
+    pub fn at(socket: &Path) -> Tmux {
+        Tmux { socket: socket.into() }
+    }
+
+    /// Starts a process in a session of its own. Its output goes to the log of the spec, too.
+    pub async fn start(&self, name: &str, spec: &Spec) -> Result<Session, Error> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || !name.chars().all(plain) {
+            return Err(Error::Name { name: name.into() });
+        }
+        let exit = spec.log.with_extension("exit");
+        match std::fs::remove_file(&exit) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::File { path: exit, source: error });
+            }
+            _ => {}
+        }
+        let mut args: Vec<OsString> =
+            ["new-session", "-d", "-s", name, "-x", "200", "-y", "50", "-c"]
+                .map(OsString::from)
+                .to_vec();
+        args.push(spec.dir.clone().into());
+        let lease = (LEASE_VARIABLE.to_owned(), OsString::from(spec.lease.to_string()));
+        for (variable, value) in spec.env.iter().map(|(k, v)| (k.clone(), v.clone())).chain([lease])
+        {
+            let mut pair = OsString::from(format!("{variable}="));
+            pair.push(value);
+            args.extend(["-e".into(), pair]);
+        }
+        // `script` gives the command a terminal and writes down what it prints, all of it before it
+        // ends; the pipes of tmux may lose the end. Then the exit code is left and called out.
+        let run =
+            "script -qef -c \"$1\" \"$2\"; echo $? > \"$3\"; tmux -S \"$4\" wait-for -S \"$5\"";
+        args.extend(["--", "/bin/sh", "-c", run, "kapelle"].map(OsString::from));
+        args.extend([quoted(spec), spec.log.clone().into(), exit.clone().into()]);
+        args.extend([self.socket.clone().into(), done(name).into()]);
+        std::fs::File::create(&spec.log)
+            .map_err(|source| Error::File { path: spec.log.clone(), source })?;
+        self.run("new-session", args).await?;
+        Ok(Session { tmux: self.clone(), name: name.into(), exit })
+    }
+
+    /// The sessions that there are.
+    pub async fn sessions(&self) -> Result<Vec<String>, Error> {
+        let asked = ["list-sessions", "-F", "#{session_name}"].map(OsString::from).to_vec();
+        match self.run("list-sessions", asked).await {
+            Ok(listed) => Ok(listed.lines().map(str::to_owned).collect()),
+            // Without a session there is no server to ask.
+            Err(Error::Failed { said, .. })
+                if said.contains("no server") || said.contains("No such file") =>
+            {
+                Ok(Vec::new())
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Shows a session to the person at the terminal, until they leave it.
+    pub async fn attach(&self, name: &str) -> Result<ExitStatus, Error> {
+        let mut command = self.command(["attach-session", "-t", name].map(OsString::from).to_vec());
+        if let Some(terminal) = std::env::var_os("TERM") {
+            command.env("TERM", terminal);
+        }
+        command.stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
+        command.status().await.map_err(Error::Start)
+    }
+
+    async fn run(&self, what: &'static str, args: Vec<OsString>) -> Result<String, Error> {
+        let mut command = self.command(args);
+        command.stdin(Stdio::null());
+        let output = command.output().await.map_err(Error::Start)?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Error::Failed { what, said })
+    }
+
+    fn command(&self, args: Vec<OsString>) -> Command {
+        let mut command = Command::new("tmux");
+        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
+        command.arg("-f").arg("/dev/null").arg("-S").arg(&self.socket);
+        command.args(args);
+        command
+    }
+}
+
+impl Session {
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for the end of the command, and gives its exit code; nothing if a person ended the
+    /// session.
+    pub async fn wait(&self) -> Result<Option<i32>, Error> {
+        let asked = ["wait-for".into(), done(&self.name).into()].to_vec();
+        // If the server ends while we wait, the session has ended with it.
+        let _server_gone = self.tmux.run("wait-for", asked).await;
+        let text = std::fs::read_to_string(&self.exit).unwrap_or_default();
+        Ok(text.trim().parse().ok())
+    }
+
+    /// Ends the session with everything in it. Doing it again is no error.
+    pub async fn stop(&self) -> Result<(), Error> {
+        let kill = ["kill-session".into(), "-t".into(), self.name.clone().into()].to_vec();
+        match self.tmux.run("kill-session", kill).await {
+            Ok(_) => {
+                let call = ["wait-for".into(), "-S".into(), done(&self.name).into()].to_vec();
+                // The last session takes the server along, and with it everybody who waits.
+                let _server_gone = self.tmux.run("wait-for", call).await;
+                Ok(())
+            }
+            Err(Error::Failed { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// The command as one word for a shell: every part in quotes, which mean nothing inside of them.
+fn quoted(spec: &Spec) -> OsString {
+    let mut text = Vec::from(*b"exec");
+    for word in
+        std::iter::once(spec.program.as_os_str()).chain(spec.args.iter().map(OsString::as_os_str))
+    {
+        text.extend_from_slice(b" '");
+        for byte in word.as_bytes() {
+            match byte {
+                b'\'' => text.extend_from_slice(b"'\\''"),
+                byte => text.push(*byte),
+            }
+        }
+        text.push(b'\'');
+    }
+    OsString::from_vec(text)
+}
+
+fn done(name: &str) -> String {
+    format!("done-{name}")
+}
+
+/// What to say about a session that has been silent, if it is time to (WRK-08).
+#[must_use]
+pub fn idle_warning(session: &str, silent: Duration) -> Option<String> {
+    (silent > IDLE_WARNING).then(|| format!("WARNING: {session} idle for {}s", silent.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_idle_after_five_minutes() {
+        assert_eq!(idle_warning("developer-1", IDLE_WARNING), None);
+        let warning = idle_warning("developer-1", Duration::from_secs(301));
+        assert_eq!(warning.as_deref(), Some("WARNING: developer-1 idle for 301s"));
+    }
+}

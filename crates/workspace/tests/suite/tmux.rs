@@ -1,0 +1,49 @@
+//! Agents in sessions that a person can look into.
+
+use kapelle_workspace::Spec;
+use kapelle_workspace::tmux::{Error, Tmux};
+
+use crate::fixture::Fixture;
+
+fn spec(fixture: &Fixture, command: &str) -> Spec {
+    fixture.shell(&fixture.path("repo"), command)
+}
+
+/// Sockets have short paths; a temporary directory of the build has not.
+fn short() -> tempfile::TempDir {
+    tempfile::tempdir_in("/tmp").unwrap()
+}
+
+#[tokio::test]
+async fn a_session_runs_its_command_and_its_output_is_collected() {
+    let (fixture, dir) = (Fixture::new(), short());
+    let tmux = Tmux::at(&dir.path().join("s"));
+    let command =
+        "test \"$KAPELLE_LEASE\" && test -t 0 && echo \"it's at a terminal\" in $PWD; exit 5";
+    let session = tmux.start("developer-1", &spec(&fixture, command)).await.unwrap();
+    assert_eq!(session.wait().await.unwrap(), Some(5));
+    let log = std::fs::read_to_string(fixture.path("log")).unwrap();
+    assert!(log.contains("it's at a terminal in "), "{log:?}");
+}
+
+#[tokio::test]
+async fn a_session_that_is_ended_has_no_exit_code() {
+    let (fixture, dir) = (Fixture::new(), short());
+    let tmux = Tmux::at(&dir.path().join("s"));
+    let session = tmux.start("tester-1", &spec(&fixture, "exec sleep 1000")).await.unwrap();
+    assert_eq!(tmux.sessions().await.unwrap(), ["tester-1"]);
+    session.stop().await.unwrap();
+    session.stop().await.unwrap();
+    assert_eq!(session.wait().await.unwrap(), None);
+    assert_eq!(tmux.sessions().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_name_cannot_be_more_than_a_name() {
+    let (fixture, dir) = (Fixture::new(), short());
+    let tmux = Tmux::at(&dir.path().join("s"));
+    for name in ["", "a;b", "a:1", "$(x)"] {
+        let refused = tmux.start(name, &spec(&fixture, "true")).await;
+        assert!(matches!(refused, Err(Error::Name { .. })), "{name:?}");
+    }
+}
