@@ -75,13 +75,12 @@ pub(crate) async fn merge_trees(
     let Some(base) = base else { return merged(repo.git(), ours, theirs).await };
     // Git 2.40 could be told the base; older ones find it in a history that has nothing else.
     let git = commit::dated(repo.git(), theirs).await?;
-    let ours_on_base = commit::write(&git, &repo.tree_of(ours).await?, &[base], "side", &[]);
-    let ours_on_base = ours_on_base.await?;
-    let theirs_on_base = commit::write(&git, &repo.tree_of(theirs).await?, &[base], "side", &[]);
-    let theirs_on_base = theirs_on_base.await?;
+    let (our_tree, their_tree) = (repo.tree_of(ours).await?, repo.tree_of(theirs).await?);
+    let ours_on_base = commit::write(&git, &our_tree, &[base], "side", &[]).await?;
+    let theirs_on_base = commit::write(&git, &their_tree, &[base], "side", &[]).await?;
     // The same on both sides would have itself in common.
     if ours_on_base == theirs_on_base {
-        return Ok(Merged::Tree(repo.tree_of(ours).await?));
+        return Ok(Merged::Tree(our_tree));
     }
     merged(repo.git(), &ours_on_base, &theirs_on_base).await
 }
