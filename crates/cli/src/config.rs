@@ -11,8 +11,9 @@ use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
 use kapelle_core::ids::Role;
 use kapelle_core::policy::{Budget, Check, Policy};
+use kapelle_core::price::Prices;
 use kapelle_core::time::SECOND_MS;
-use kapelle_gateway::Prices;
+use kapelle_gateway::prices;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
@@ -220,12 +221,13 @@ impl Config {
     }
 
     pub fn prices(&self) -> Result<Prices, Error> {
-        let wrong = |e: kapelle_gateway::prices::InvalidPrices| Error::Wrong(e.to_string());
-        let mut prices = Prices::shipped().map_err(wrong)?;
+        let wrong = |e: prices::InvalidTable| Error::Wrong(e.to_string());
+        let mut table = prices::shipped().map_err(wrong)?;
         for (model, price) in &self.prices {
-            prices.set(model, price.input, price.output).map_err(wrong)?;
+            let price = prices::price(model, price.input, price.output).map_err(wrong)?;
+            table.models.insert(model.clone(), price);
         }
-        Ok(prices)
+        Ok(table)
     }
 
     /// Seats for every role that has an agent.
