@@ -13,8 +13,9 @@ use kapelle_core::gates::Thresholds;
 use kapelle_core::ids::Role;
 use kapelle_core::outcome::{Percent, Severity};
 use kapelle_core::policy::{Budget, Check, Parser, Policy, Reading};
+use kapelle_core::price::Prices;
 use kapelle_core::time::SECOND_MS;
-use kapelle_gateway::Prices;
+use kapelle_gateway::prices;
 use kapelle_workspace::egress::AllowList;
 use kapelle_workspace::secrets;
 use schemars::JsonSchema;
@@ -302,12 +303,13 @@ impl Config {
     }
 
     pub fn prices(&self) -> Result<Prices, Error> {
-        let wrong = |e: kapelle_gateway::prices::InvalidPrices| Error::Wrong(e.to_string());
-        let mut prices = Prices::shipped().map_err(wrong)?;
+        let wrong = |e: prices::InvalidTable| Error::Wrong(e.to_string());
+        let mut table = prices::shipped().map_err(wrong)?;
         for (model, price) in &self.prices {
-            prices.set(model, price.input, price.output).map_err(wrong)?;
+            let price = prices::price(model, price.input, price.output).map_err(wrong)?;
+            table.models.insert(model.clone(), price);
         }
-        Ok(prices)
+        Ok(table)
     }
 
     /// Seats for every role that has an agent.

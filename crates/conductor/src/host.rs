@@ -16,9 +16,9 @@ use kapelle_agents::Briefing;
 use kapelle_core::command::{AttemptOutcome, Spending};
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::policy::Sandbox as Choice;
+use kapelle_core::price::Prices;
 use kapelle_core::task::Task;
 use kapelle_core::{Command, Effect, Fence, Role, State};
-use kapelle_gateway::Prices;
 use kapelle_workspace::process::Lease;
 use kapelle_workspace::sandbox::{Confinement, Sandboxing};
 use kapelle_workspace::{Repository, candidate, check, process, repository, sandbox, worktree};
@@ -147,6 +147,11 @@ impl Running {
             self.stopping.retain(|task| !task.is_finished());
             self.stopping.push(effect.task);
         }
+    }
+
+    /// Something to tell the engine that no effect tells by itself.
+    pub(crate) fn report(&self, command: Command) {
+        self.handle.report(command);
     }
 
     /// The effect has reported its end; there is nothing left to stop.

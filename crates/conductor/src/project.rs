@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use kapelle_core::price::Prices;
 use kapelle_core::{Command, Engine, Record, Role, Seq};
-use kapelle_gateway::Prices;
 use kapelle_store::{Holder, Leadership, Reader, Writer};
 use kapelle_workspace::sandbox::Sandboxing;
 use kapelle_workspace::{Repository, Worktree, reaper, worktree};

@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
+use kapelle_core::command::Spending;
 use kapelle_core::engine::{Actions, Batch};
-use kapelle_core::{Command, Engine, Fence, Timestamp};
+use kapelle_core::{Command, Engine, Fence, Refusal, Timestamp};
 use kapelle_store::{Head, Writer};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -78,6 +79,7 @@ impl Turns {
     }
 
     async fn turn(&mut self, commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
+        let bills: Vec<_> = commands.iter().map(|(_, command)| late_bill(command)).collect();
         let expected = self.engine.head();
         let batch = self.engine.handle(commands, self.clock.now());
         self.commit(expected, &batch).await?;
@@ -89,7 +91,10 @@ impl Turns {
         for (fence, effect) in start {
             self.running.start(fence, effect, self.engine.state());
         }
-        for (ticket, reply) in replies {
+        for ((ticket, reply), bill) in replies.into_iter().zip(bills) {
+            if let (Err(Refusal::StaleFence { .. }), Some(bill)) = (&reply, bill) {
+                self.running.report(bill);
+            }
             if let Some(ticket) = ticket {
                 // Whoever asked may have gone away meanwhile.
                 let _ = ticket.send(reply);
@@ -171,6 +176,16 @@ impl Turns {
             Some(Timestamp(lease.expires_at.0.saturating_sub(ttl / 2)))
         };
         state.leases().filter_map(|(_, lease)| half(lease)).min()
+    }
+}
+
+/// What is owed if the end of an attempt comes too late to count.
+fn late_bill(command: &Command) -> Option<Command> {
+    match command {
+        Command::FinishAttempt { fence, spent, .. } if *spent != Spending::default() => {
+            Some(Command::ReportSpending { fence: *fence, spent: spent.clone() })
+        }
+        _ => None,
     }
 }
 

@@ -4,6 +4,8 @@ mod merging;
 
 use serde::{Deserialize, Serialize};
 
+use crate::breaker::Breaker;
+use crate::calendar::utc;
 use crate::escalation::Next;
 use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::{Actor, MissionId, TaskId};
@@ -128,7 +130,10 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::BurnAlerted { .. }
         | Event::SpendingPaused { .. }
         | Event::SpendingStopped
-        | Event::SpendingResumed { .. } => return money_line(event),
+        | Event::SpendingResumed { .. }
+        | Event::ProviderParked { .. }
+        | Event::ProviderBack { .. }
+        | Event::BreakerMoved { .. } => return money_line(event),
         Event::OperationCompleted { .. }
         | Event::ChecklistMade { .. }
         | Event::StepCompleted { .. }
@@ -192,9 +197,12 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
         Event::PrioritySet { task, priority, by } => {
             (task, Told::info(format!("gave it the priority {}", priority.name())).by(by))
         }
-        Event::LeaseGranted { task, agent, phase, .. } => {
+        Event::LeaseGranted { task, agent, phase, route, .. } => {
             let title = state.task(*task).map_or("", |t| t.plan.title.as_str());
-            let text = format!("Executing {title} ({phase})");
+            let text = match route {
+                Some(route) => format!("Executing {title} ({phase}) with {route}"),
+                None => format!("Executing {title} ({phase})"),
+            };
             (task, Told::info(text).by(&Actor(agent.to_string())))
         }
         Event::CostCharged { task, usd, .. } => (task, Told::info(format!("spent {usd}"))),
@@ -216,6 +224,7 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
                 Interruption::HostRestarted => "Kapelle was restarted",
                 Interruption::LeaseExpired => "its lease expired",
                 Interruption::MissionPaused => "the mission was paused",
+                Interruption::ProviderParked => "its provider has a rate limit",
             };
             (task, Told::warn(format!("attempt interrupted: {why}")))
         }
@@ -288,7 +297,7 @@ fn failure_line(state: &State, event: &Event) -> Option<Line> {
     Some(told.of_task(state, *task).line())
 }
 
-/// The arms of `line` about money; it names each of them, so none is forgotten.
+/// The arms of `line` about money and providers; it names each of them, so none is forgotten.
 fn money_line(event: &Event) -> Option<Line> {
     let told = match event {
         Event::CapRaised { mission, limit, usd, reason, by } => {
@@ -306,6 +315,16 @@ fn money_line(event: &Event) -> Option<Line> {
         Event::SpendingStopped => {
             Told::error("stopped all spending until a person resumes it".to_owned())
         }
+        Event::ProviderParked { provider, until } => {
+            Told::warn(format!("{provider} has a rate limit until {}", utc(*until)))
+        }
+        Event::ProviderBack { provider, by } => {
+            Told::info(format!("{provider} takes work again")).by(by)
+        }
+        Event::BreakerMoved { key, to: to @ Breaker::Open { .. }, by } => {
+            Told::error(format!("{key} {to}")).by(by)
+        }
+        Event::BreakerMoved { key, to, by } => Told::info(format!("{key} {to}")).by(by),
         Event::SpendingResumed { by } => Told::info("resumed spending".to_owned()).by(by),
         _ => return None,
     };

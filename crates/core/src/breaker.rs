@@ -1,44 +1,32 @@
 //! Circuit breakers: after several failures in a row nobody calls any more, until one call shows
 //! that it works again.
 //!
-//! Invariant: while a breaker is half open exactly one call is under way, and only its result
+//! Invariant: while a breaker is half open at most one call is under way, and only its result
 //! counts; answers to calls from before are late news.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::calendar::utc;
 use crate::ids::{Fence, MissionId};
 use crate::limits;
+use crate::rate::Provider;
 use crate::time::{SECOND_MS, Timestamp};
 
 /// What a breaker protects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "of", content = "name", rename_all = "snake_case")]
 pub enum BreakerKey {
-    Provider(String),
-    /// Starting agents for a mission.
-    Deployment(MissionId),
+    Provider(Provider),
     Mission(MissionId),
-}
-
-impl BreakerKey {
-    /// An open deployment or mission breaker pauses its mission (RET-06).
-    #[must_use]
-    pub fn pauses(&self) -> Option<MissionId> {
-        match self {
-            BreakerKey::Provider(_) => None,
-            BreakerKey::Deployment(mission) | BreakerKey::Mission(mission) => Some(*mission),
-        }
-    }
 }
 
 impl fmt::Display for BreakerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BreakerKey::Provider(name) => write!(f, "provider {name}"),
-            BreakerKey::Deployment(mission) => write!(f, "deployments of {mission}"),
             BreakerKey::Mission(mission) => mission.fmt(f),
         }
     }
@@ -47,7 +35,7 @@ impl fmt::Display for BreakerKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reset {
-    /// A probe is let through after a while.
+    /// One call is let through after a while.
     HalfOpen,
     /// Only a person closes it again.
     Manual,
@@ -56,14 +44,13 @@ pub enum Reset {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerPolicy {
-    /// Failures in a row.
+    /// Failures of a provider in a row.
     pub failures_max: u32,
     pub open_ms: u64,
-    /// A probe that says nothing for this long is lost, and another may try.
-    pub probe_ms: u64,
     pub provider: Reset,
-    pub deployment: Reset,
-    pub mission: Reset,
+    /// Failed attempts of a mission in a row, after which a person has to look (RET-06, C-15).
+    /// None leaves it to the retries of each task.
+    pub mission_failures_max: Option<u32>,
 }
 
 impl Default for BreakerPolicy {
@@ -71,41 +58,45 @@ impl Default for BreakerPolicy {
         BreakerPolicy {
             failures_max: 5,
             open_ms: 300 * SECOND_MS,
-            probe_ms: 600 * SECOND_MS,
             provider: Reset::HalfOpen,
-            deployment: Reset::HalfOpen,
-            mission: Reset::Manual,
+            mission_failures_max: None,
         }
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBreakerPolicy {
     #[error("a breaker that opens after no failure is always open")]
     NoFailures,
-    #[error("breakers: {field} must be at least {} ms", SECOND_MS)]
-    TooShort { field: &'static str },
+    #[error("breakers: open_ms must be at least {} ms", SECOND_MS)]
+    TooShort,
 }
 
 impl BreakerPolicy {
     pub fn validate(&self) -> Result<(), InvalidBreakerPolicy> {
-        if self.failures_max == 0 {
+        if self.failures_max == 0 || self.mission_failures_max == Some(0) {
             return Err(InvalidBreakerPolicy::NoFailures);
         }
-        for (field, ms) in [("open_ms", self.open_ms), ("probe_ms", self.probe_ms)] {
-            if ms < SECOND_MS {
-                return Err(InvalidBreakerPolicy::TooShort { field });
-            }
+        match self.open_ms < SECOND_MS {
+            true => Err(InvalidBreakerPolicy::TooShort),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    fn reset(&self, key: &BreakerKey) -> Reset {
+    /// After how many failures in a row a breaker opens. None if it never does.
+    fn failures_max(&self, key: &BreakerKey) -> Option<u32> {
         match key {
-            BreakerKey::Provider(_) => self.provider,
-            BreakerKey::Deployment(_) => self.deployment,
-            BreakerKey::Mission(_) => self.mission,
+            BreakerKey::Provider(_) => Some(self.failures_max),
+            BreakerKey::Mission(_) => self.mission_failures_max,
         }
+    }
+
+    fn opened(&self, key: &BreakerKey, now: Timestamp) -> Breaker {
+        let until = match (key, self.provider) {
+            (BreakerKey::Provider(_), Reset::HalfOpen) => Some(now.plus_ms(self.open_ms)),
+            (BreakerKey::Provider(_), Reset::Manual) | (BreakerKey::Mission(_), _) => None,
+        };
+        Breaker::Open { until }
     }
 }
 
@@ -119,73 +110,71 @@ pub enum Breaker {
     Open {
         until: Option<Timestamp>,
     },
+    /// One call may try, or does.
     HalfOpen {
-        probe: Fence,
-        until: Timestamp,
+        probe: Option<Fence>,
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Admission {
-    Pass,
-    /// Go ahead, as the one call that shows whether it works again; record `probed` first.
-    Probe,
+impl Breaker {
+    pub const SOUND: Breaker = Breaker::Closed { failures: 0 };
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+impl fmt::Display for Breaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Breaker::Closed { .. } => f.write_str("works again"),
+            Breaker::Open { until: Some(until) } => {
+                write!(f, "failed too often and is left alone until {}", utc(*until))
+            }
+            Breaker::Open { until: None } => {
+                f.write_str("failed too often; a person has to reset it")
+            }
+            Breaker::HalfOpen { .. } => f.write_str("is tried by one call"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "refusal", rename_all = "snake_case")]
 pub enum BreakerRefusal {
-    #[error("{key} failed too often; it is tried again in {} s", remaining_ms.div_ceil(SECOND_MS))]
-    Open { key: BreakerKey, remaining_ms: u64 },
-    #[error("{key} failed too often; a person has to reset it")]
+    #[error("{key} failed too often; breaker open until {}", utc(*until))]
+    Open { key: BreakerKey, until: Timestamp },
+    #[error("{key} failed too often; a person has to reset its breaker")]
     NeedsReset { key: BreakerKey },
     #[error("{key} is being tried; others wait for the result")]
     ProbeUnderWay { key: BreakerKey },
-    #[error("{} breakers are enough", limits::BREAKERS_MAX)]
-    TooMany,
-    #[error("a provider's name has at most {} characters", limits::PROVIDER_NAME_CHARS_MAX)]
-    NameTooLong,
-    #[error("{key} is not open")]
+    #[error("the breaker of {key} is not open")]
     NotOpen { key: BreakerKey },
-}
-
-/// What a result did to a breaker; None of it needs an event if `Unchanged`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
-    Unchanged,
-    Counted,
-    Opened,
-    Closed,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Breakers {
     /// Those that are not simply closed without a failure.
     states: BTreeMap<BreakerKey, Breaker>,
+    /// When those that open by themselves may be tried.
+    moments: BTreeSet<(Timestamp, BreakerKey)>,
 }
 
 impl Breakers {
     #[must_use]
     pub fn state(&self, key: &BreakerKey) -> Breaker {
-        self.states.get(key).copied().unwrap_or(Breaker::Closed { failures: 0 })
+        self.states.get(key).copied().unwrap_or(Breaker::SOUND)
     }
 
     pub fn all(&self) -> impl Iterator<Item = (&BreakerKey, &Breaker)> {
         self.states.iter()
     }
 
-    /// Whether a call may be made now.
-    pub fn admit(&self, key: &BreakerKey, now: Timestamp) -> Result<Admission, BreakerRefusal> {
-        match self.state(key) {
-            Breaker::Closed { .. } => Ok(Admission::Pass),
-            Breaker::Open { until: None } => Err(BreakerRefusal::NeedsReset { key: key.clone() }),
-            Breaker::Open { until: Some(until) } if now < until => {
-                Err(BreakerRefusal::Open { key: key.clone(), remaining_ms: until.ms_since(now) })
-            }
-            Breaker::HalfOpen { until, .. } if now < until => {
-                Err(BreakerRefusal::ProbeUnderWay { key: key.clone() })
-            }
-            Breaker::Open { .. } | Breaker::HalfOpen { .. } => Ok(Admission::Probe),
-        }
+    /// Whether a call may be made.
+    pub fn admit(&self, key: &BreakerKey) -> Result<(), BreakerRefusal> {
+        let named = || key.clone();
+        Err(match self.state(key) {
+            Breaker::Closed { .. } | Breaker::HalfOpen { probe: None } => return Ok(()),
+            Breaker::Open { until: None } => BreakerRefusal::NeedsReset { key: named() },
+            Breaker::Open { until: Some(until) } => BreakerRefusal::Open { key: named(), until },
+            Breaker::HalfOpen { probe: Some(_) } => BreakerRefusal::ProbeUnderWay { key: named() },
+        })
     }
 
     /// Whether a person may reset it.
@@ -196,79 +185,92 @@ impl Breakers {
         }
     }
 
-    /// Whether a breaker for `key` can still be kept.
-    pub fn check_key(&self, key: &BreakerKey) -> Result<(), BreakerRefusal> {
-        if matches!(key, BreakerKey::Provider(name) if name.len() > limits::PROVIDER_NAME_CHARS_MAX)
-        {
-            return Err(BreakerRefusal::NameTooLong);
-        }
-        let known = self.states.contains_key(key);
-        if known || self.states.len() < limits::BREAKERS_MAX {
-            Ok(())
-        } else {
-            Err(BreakerRefusal::TooMany)
-        }
+    /// The next moment at which one may be tried again.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Timestamp> {
+        self.moments.first().map(|(at, _)| *at)
     }
 
-    /// Fact: the probe is under way.
-    pub fn probed(
-        &mut self,
-        policy: &BreakerPolicy,
-        key: &BreakerKey,
-        probe: Fence,
-        at: Timestamp,
-    ) {
-        let until = at.plus_ms(policy.probe_ms);
-        self.states.insert(key.clone(), Breaker::HalfOpen { probe, until });
+    /// Those that may be tried now.
+    pub fn due(&self, now: Timestamp) -> impl Iterator<Item = &BreakerKey> {
+        self.moments.iter().take_while(move |(at, _)| *at <= now).map(|(_, key)| key)
     }
 
-    /// Fact: a call succeeded.
-    pub fn succeeded(&mut self, key: &BreakerKey, call: Fence) -> Turn {
-        match self.state(key) {
-            Breaker::Closed { failures: 0 } => Turn::Unchanged,
-            Breaker::Closed { .. } => {
-                self.states.remove(key);
-                Turn::Counted
-            }
-            Breaker::HalfOpen { probe, .. } if probe == call => {
-                self.states.remove(key);
-                Turn::Closed
-            }
-            Breaker::Open { .. } | Breaker::HalfOpen { .. } => Turn::Unchanged,
-        }
+    /// Where a success moves it, if it moves.
+    #[must_use]
+    pub fn after_success(&self, key: &BreakerKey, call: Fence) -> Option<Breaker> {
+        let is_probe = self.state(key) == Breaker::HalfOpen { probe: Some(call) };
+        is_probe.then_some(Breaker::SOUND)
     }
 
-    /// Fact: a call failed, through no fault of its task.
-    pub fn failed(
-        &mut self,
+    /// Where a failure moves it, if it moves.
+    #[must_use]
+    pub fn after_failure(
+        &self,
         policy: &BreakerPolicy,
         key: &BreakerKey,
         call: Fence,
-        at: Timestamp,
-    ) -> Turn {
-        let open = Breaker::Open {
-            until: match policy.reset(key) {
-                Reset::HalfOpen => Some(at.plus_ms(policy.open_ms)),
-                Reset::Manual => None,
-            },
-        };
-        let (next, turn) = match self.state(key) {
-            Breaker::Closed { failures } if failures + 1 >= policy.failures_max => {
-                (open, Turn::Opened)
-            }
+        now: Timestamp,
+    ) -> Option<Breaker> {
+        let opens = match self.state(key) {
             Breaker::Closed { failures } => {
-                (Breaker::Closed { failures: failures + 1 }, Turn::Counted)
+                policy.failures_max(key).is_some_and(|max| failures + 1 >= max)
             }
-            Breaker::HalfOpen { probe, .. } if probe == call => (open, Turn::Opened),
-            Breaker::Open { .. } | Breaker::HalfOpen { .. } => return Turn::Unchanged,
+            Breaker::HalfOpen { probe } => probe == Some(call),
+            Breaker::Open { .. } => false,
         };
-        self.states.insert(key.clone(), next);
-        turn
+        opens.then(|| policy.opened(key, now))
+    }
+}
+
+/// The facts.
+impl Breakers {
+    /// It was moved.
+    pub fn moved(&mut self, key: &BreakerKey, to: Breaker) {
+        if let Breaker::Open { until: Some(until) } = self.state(key) {
+            self.moments.remove(&(until, key.clone()));
+        }
+        if let Breaker::Open { until: Some(until) } = to {
+            self.moments.insert((until, key.clone()));
+        }
+        match to {
+            Breaker::SOUND => self.states.remove(key),
+            other => self.states.insert(key.clone(), other),
+        };
     }
 
-    /// Fact: a person closed it.
-    pub fn reset(&mut self, key: &BreakerKey) {
-        self.states.remove(key);
+    /// A call was begun: the one that tries, if it is half open.
+    pub fn called(&mut self, key: &BreakerKey, call: Fence) {
+        if self.state(key) == (Breaker::HalfOpen { probe: None }) {
+            self.moved(key, Breaker::HalfOpen { probe: Some(call) });
+        }
+    }
+
+    /// A call ended without saying anything: another may try.
+    pub fn gave_up(&mut self, key: &BreakerKey, call: Fence) {
+        if self.state(key) == (Breaker::HalfOpen { probe: Some(call) }) {
+            self.moved(key, Breaker::HalfOpen { probe: None });
+        }
+    }
+
+    /// A call succeeded. Only failures in a row count (RET-14).
+    pub fn succeeded(&mut self, key: &BreakerKey) {
+        if matches!(self.state(key), Breaker::Closed { .. }) {
+            self.moved(key, Breaker::SOUND);
+        }
+    }
+
+    /// A call failed, through no fault of its task.
+    pub fn failed(&mut self, key: &BreakerKey) {
+        let is_kept = self.states.contains_key(key) || self.states.len() < limits::BREAKERS_MAX;
+        if let (Breaker::Closed { failures }, true) = (self.state(key), is_kept) {
+            self.moved(key, Breaker::Closed { failures: failures.saturating_add(1) });
+        }
+    }
+
+    /// What it protected is gone.
+    pub fn forget(&mut self, key: &BreakerKey) {
+        self.moved(key, Breaker::SOUND);
     }
 }
 
@@ -279,19 +281,46 @@ mod tests {
     use super::*;
 
     fn provider() -> BreakerKey {
-        BreakerKey::Provider("claude".into())
+        BreakerKey::Provider(Provider::new("claude"))
     }
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp(seconds * SECOND_MS)
     }
 
+    /// Fails a call as the engine does: asks where that leads, then records it.
+    fn fail(breakers: &mut Breakers, key: &BreakerKey, call: u64, now: Timestamp) {
+        let policy = BreakerPolicy { mission_failures_max: Some(5), ..BreakerPolicy::default() };
+        let to = breakers.after_failure(&policy, key, Fence(call), now);
+        breakers.failed(key);
+        if let Some(to) = to {
+            breakers.moved(key, to);
+        }
+    }
+
+    fn succeed(breakers: &mut Breakers, key: &BreakerKey, call: u64) {
+        let to = breakers.after_success(key, Fence(call));
+        breakers.succeeded(key);
+        if let Some(to) = to {
+            breakers.moved(key, to);
+        }
+    }
+
     /// After `failures` failures in a row, at second 0.
     fn broken(key: &BreakerKey, failures: u64) -> Breakers {
         let mut breakers = Breakers::default();
         for call in 1..=failures {
-            breakers.failed(&BreakerPolicy::default(), key, Fence(call), at(0));
+            fail(&mut breakers, key, call, at(0));
         }
+        breakers
+    }
+
+    /// Half open, with call 50 under way.
+    fn probed(key: &BreakerKey) -> Breakers {
+        let mut breakers = broken(key, 5);
+        breakers.moved(key, Breaker::HalfOpen { probe: None });
+        assert_eq!(breakers.admit(key), Ok(()));
+        breakers.called(key, Fence(50));
         breakers
     }
 
@@ -299,16 +328,17 @@ mod tests {
     #[test]
     fn five_failures_in_a_row_open_it_for_three_hundred_seconds() {
         let key = provider();
-        assert_eq!(broken(&key, 4).admit(&key, at(0)), Ok(Admission::Pass));
+        assert_eq!(broken(&key, 4).admit(&key), Ok(()));
         let breakers = broken(&key, 5);
-        let refused = breakers.admit(&key, at(100)).unwrap_err();
-        assert_eq!(refused, BreakerRefusal::Open { key: key.clone(), remaining_ms: 200_000 });
-        let said = "provider claude failed too often; it is tried again in 200 s";
+        let refused = breakers.admit(&key).unwrap_err();
+        assert_eq!(refused, BreakerRefusal::Open { key: key.clone(), until: at(300) });
+        let said = "provider claude failed too often; breaker open until 1970-01-01 00:05:00 UTC";
         assert_eq!(refused.to_string(), said);
-        assert!(breakers.admit(&key, Timestamp(299_999)).is_err());
-        assert_eq!(breakers.admit(&key, at(300)), Ok(Admission::Probe));
-        let other = BreakerKey::Provider("codex".into());
-        assert_eq!(breakers.admit(&other, at(0)), Ok(Admission::Pass), "one breaker each");
+        assert_eq!(breakers.next_at(), Some(at(300)));
+        assert_eq!(breakers.due(Timestamp(299_999)).count(), 0);
+        assert_eq!(breakers.due(at(300)).collect::<Vec<_>>(), [&key]);
+        let other = BreakerKey::Provider(Provider::new("codex"));
+        assert_eq!(breakers.admit(&other), Ok(()), "one breaker each");
     }
 
     /// RET-14, E-23: a success in between starts the count anew.
@@ -316,44 +346,43 @@ mod tests {
     fn only_failures_in_a_row_count() {
         let key = provider();
         let mut breakers = broken(&key, 4);
-        assert_eq!(breakers.succeeded(&key, Fence(9)), Turn::Counted);
+        succeed(&mut breakers, &key, 9);
         assert_eq!(breakers, Breakers::default());
-        assert_eq!(breakers.succeeded(&key, Fence(9)), Turn::Unchanged);
         for call in 0..4 {
-            breakers.failed(&BreakerPolicy::default(), &key, Fence(call), at(1));
+            fail(&mut breakers, &key, call, at(1));
         }
-        assert_eq!(breakers.admit(&key, at(1)), Ok(Admission::Pass));
+        assert_eq!(breakers.admit(&key), Ok(()));
     }
 
     #[test]
     fn half_open_admits_one_probe_and_believes_only_it() {
-        let (key, policy) = (provider(), BreakerPolicy::default());
-        let mut breakers = broken(&key, 5);
-        breakers.probed(&policy, &key, Fence(50), at(300));
+        let key = provider();
+        let mut breakers = probed(&key);
         let refused = BreakerRefusal::ProbeUnderWay { key: key.clone() };
-        assert_eq!(breakers.admit(&key, at(301)), Err(refused));
-        assert_eq!(breakers.succeeded(&key, Fence(3)), Turn::Unchanged);
-        assert_eq!(breakers.failed(&policy, &key, Fence(3), at(302)), Turn::Unchanged);
-        assert_eq!(breakers.succeeded(&key, Fence(50)), Turn::Closed);
-        assert_eq!(breakers.state(&key), Breaker::Closed { failures: 0 });
+        assert_eq!(breakers.admit(&key), Err(refused));
+        let before = breakers.clone();
+        succeed(&mut breakers, &key, 3);
+        fail(&mut breakers, &key, 3, at(302));
+        assert_eq!(breakers, before);
+        succeed(&mut breakers, &key, 50);
+        assert_eq!(breakers, Breakers::default());
     }
 
     #[test]
     fn a_failed_probe_opens_it_again() {
-        let (key, policy) = (provider(), BreakerPolicy::default());
-        let mut breakers = broken(&key, 5);
-        breakers.probed(&policy, &key, Fence(50), at(300));
-        assert_eq!(breakers.failed(&policy, &key, Fence(50), at(310)), Turn::Opened);
+        let key = provider();
+        let mut breakers = probed(&key);
+        fail(&mut breakers, &key, 50, at(310));
         assert_eq!(breakers.state(&key), Breaker::Open { until: Some(at(610)) });
     }
 
     /// The probe's host may die; the provider must not stay locked out for ever.
     #[test]
     fn a_lost_probe_is_followed_by_another() {
-        let (key, policy) = (provider(), BreakerPolicy::default());
-        let mut breakers = broken(&key, 5);
-        breakers.probed(&policy, &key, Fence(50), at(300));
-        assert_eq!(breakers.admit(&key, at(900)), Ok(Admission::Probe));
+        let key = provider();
+        let mut breakers = probed(&key);
+        breakers.gave_up(&key, Fence(50));
+        assert_eq!(breakers.admit(&key), Ok(()));
     }
 
     /// RET-06, C-15: the breaker of a mission waits for a person.
@@ -361,44 +390,40 @@ mod tests {
     fn a_mission_breaker_needs_a_person() {
         let key = BreakerKey::Mission(MissionId(1));
         let mut breakers = broken(&key, 5);
-        let refused = breakers.admit(&key, at(1_000_000)).unwrap_err();
+        let refused = breakers.admit(&key).unwrap_err();
         assert_eq!(refused, BreakerRefusal::NeedsReset { key: key.clone() });
+        assert_eq!(breakers.next_at(), None);
         assert_eq!(breakers.check_reset(&key), Ok(()));
-        breakers.reset(&key);
-        assert_eq!(breakers.admit(&key, at(1)), Ok(Admission::Pass));
+        breakers.moved(&key, Breaker::SOUND);
+        assert_eq!(breakers.admit(&key), Ok(()));
         let not_open = BreakerRefusal::NotOpen { key: key.clone() };
         assert_eq!(breakers.check_reset(&key), Err(not_open));
-        assert_eq!(key.pauses(), Some(MissionId(1)));
-        assert_eq!(BreakerKey::Deployment(MissionId(2)).pauses(), Some(MissionId(2)));
-        assert_eq!(provider().pauses(), None);
+        let off = BreakerPolicy::default();
+        assert_eq!(breakers.after_failure(&off, &key, Fence(1), at(0)), None);
     }
 
     #[test]
     fn late_results_do_not_move_an_open_breaker() {
-        let (key, policy) = (provider(), BreakerPolicy::default());
+        let key = provider();
         let mut breakers = broken(&key, 5);
         let before = breakers.clone();
-        assert_eq!(breakers.succeeded(&key, Fence(6)), Turn::Unchanged);
-        assert_eq!(breakers.failed(&policy, &key, Fence(7), at(200)), Turn::Unchanged);
+        succeed(&mut breakers, &key, 6);
+        fail(&mut breakers, &key, 7, at(200));
         assert_eq!(breakers, before);
     }
 
     #[test]
     fn breakers_are_bounded_and_their_rules_make_sense() {
         let mut breakers = Breakers::default();
-        for n in 0..limits::BREAKERS_MAX as u32 {
-            let key = BreakerKey::Mission(MissionId(n));
-            breakers.failed(&BreakerPolicy::default(), &key, Fence(1), at(0));
+        for n in 0..=limits::BREAKERS_MAX as u32 {
+            breakers.failed(&BreakerKey::Mission(MissionId(n)));
         }
-        assert_eq!(breakers.check_key(&provider()), Err(BreakerRefusal::TooMany));
-        assert_eq!(breakers.check_key(&BreakerKey::Mission(MissionId(0))), Ok(()));
-        let endless = BreakerKey::Provider("x".repeat(101));
-        assert_eq!(breakers.check_key(&endless), Err(BreakerRefusal::NameTooLong));
+        assert_eq!(breakers.all().count(), limits::BREAKERS_MAX);
         assert_eq!(BreakerPolicy::default().validate(), Ok(()));
         let none = BreakerPolicy { failures_max: 0, ..BreakerPolicy::default() };
         assert_eq!(none.validate(), Err(InvalidBreakerPolicy::NoFailures));
         let short = BreakerPolicy { open_ms: 1, ..BreakerPolicy::default() };
-        assert_eq!(short.validate(), Err(InvalidBreakerPolicy::TooShort { field: "open_ms" }));
+        assert_eq!(short.validate(), Err(InvalidBreakerPolicy::TooShort));
     }
 
     proptest! {
@@ -409,41 +434,35 @@ mod tests {
         fn an_open_breaker_lets_nobody_but_its_probe_through(
             moves in prop::collection::vec((0..3u8, 0..400u64), 0..120),
         ) {
-            let (key, policy) = (provider(), BreakerPolicy::default());
+            let key = provider();
             let mut breakers = Breakers::default();
             let (mut now, mut next) = (at(0), 1);
-            let mut calls: Vec<Fence> = Vec::new();
-            let mut in_a_row = 0;
+            let (mut calls, mut since_open) = (Vec::new(), 0);
             for (step, value) in moves {
-                now = now.plus_ms(value * 100);
+                now = now.plus_ms(value * 1_000);
+                let due: Vec<BreakerKey> = breakers.due(now).cloned().collect();
+                for key in due {
+                    breakers.moved(&key, Breaker::HalfOpen { probe: None });
+                    since_open = 0;
+                }
+                let was_closed = matches!(breakers.state(&key), Breaker::Closed { .. });
                 match step {
-                    0 => {
-                        let was_closed = matches!(breakers.state(&key), Breaker::Closed { .. });
-                        match breakers.admit(&key, now) {
-                            Ok(Admission::Pass) => prop_assert!(was_closed),
-                            Ok(Admission::Probe) => {
-                                prop_assert!(!was_closed);
-                                breakers.probed(&policy, &key, Fence(next), now);
-                            }
-                            Err(_) => { prop_assert!(!was_closed); continue; }
-                        }
-                        calls.push(Fence(next));
+                    0 if breakers.admit(&key).is_ok() => {
+                        breakers.called(&key, Fence(next));
+                        since_open += u32::from(!was_closed);
+                        prop_assert!(was_closed || since_open == 1);
+                        calls.push(next);
                         next += 1;
                     }
+                    0 => prop_assert!(!was_closed),
                     _ if calls.is_empty() => {}
                     1 => {
                         let call = calls.remove(value as usize % calls.len());
-                        if breakers.succeeded(&key, call) != Turn::Unchanged { in_a_row = 0; }
+                        succeed(&mut breakers, &key, call);
                     }
                     _ => {
                         let call = calls.remove(value as usize % calls.len());
-                        let was_closed = matches!(breakers.state(&key), Breaker::Closed { .. });
-                        let turn = breakers.failed(&policy, &key, call, now);
-                        if was_closed {
-                            in_a_row += 1;
-                            prop_assert_eq!(turn == Turn::Opened, in_a_row >= 5);
-                            if turn == Turn::Opened { in_a_row = 0; }
-                        }
+                        fail(&mut breakers, &key, call, now);
                     }
                 }
             }

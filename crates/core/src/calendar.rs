@@ -56,6 +56,18 @@ impl Span {
     }
 }
 
+/// A moment as people write it.
+#[must_use]
+pub fn utc(at: Timestamp) -> String {
+    let day = at.0 / DAY_MS;
+    let month = month_of(day);
+    let (year, of_year) = (EPOCH_YEAR + month / MONTHS_PER_YEAR, month % MONTHS_PER_YEAR + 1);
+    let of_month = day.saturating_sub(first_day_of(month)) + 1;
+    let seconds = at.0 % DAY_MS / 1_000;
+    let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{of_year:02}-{of_month:02} {hours:02}:{minutes:02}:{seconds:02} UTC")
+}
+
 fn is_leap(year: u64) -> bool {
     year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
 }
@@ -127,6 +139,13 @@ mod tests {
         // 2100 is no leap year.
         let february_2100 = Span::Month.starts_at((2100 - 1970) * 12 + 1);
         assert_eq!(Span::Month.ends_at(february_2100).ms_since(february_2100), 28 * DAY_MS);
+    }
+
+    #[test]
+    fn moments_read_as_people_write_them() {
+        assert_eq!(utc(Timestamp(0)), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(Timestamp(1_709_164_800_000)), "2024-02-29 00:00:00 UTC");
+        assert_eq!(utc(Timestamp(1_767_225_599_999)), "2025-12-31 23:59:59 UTC");
     }
 
     /// Every day lies in exactly one span of each kind, over more than a whole cycle of the

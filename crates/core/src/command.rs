@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::breaker::BreakerKey;
 use crate::failure::Failure;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::Limit;
@@ -9,6 +10,7 @@ use crate::merge::Step;
 use crate::money::Usd;
 use crate::plan::{Plan, Priority};
 use crate::policy::Policy;
+use crate::rate::Provider;
 use crate::report::{Question, Report, Usage};
 use crate::scaling::ManualScale;
 use crate::settings::Settings;
@@ -114,6 +116,16 @@ pub enum Command {
     RequeueTask {
         task: TaskId,
         reason: String,
+        by: Actor,
+    },
+    /// From a person, who knows that a provider takes work again.
+    UnparkProvider {
+        provider: Provider,
+        by: Actor,
+    },
+    /// From a person, who has mended what failed.
+    ResetBreaker {
+        key: BreakerKey,
         by: Actor,
     },
 
@@ -228,6 +240,8 @@ impl Command {
             | Command::ReportSpending { .. }
             | Command::RequeueTask { .. }
             | Command::SetPriority { .. }
+            | Command::UnparkProvider { .. }
+            | Command::ResetBreaker { .. }
             | Command::HostStarted
             | Command::Heartbeat { .. }
             | Command::Tick => None,

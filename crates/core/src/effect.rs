@@ -11,6 +11,7 @@ use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
 use crate::merge::{LaneId, Work};
 use crate::policy::Policy;
 use crate::rollback::Revert;
+use crate::routing::Route;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
@@ -27,6 +28,8 @@ pub enum Effect {
         base: Commit,
         /// Where the phase began: the change of the attempt is counted from here.
         since: Commit,
+        /// Which model is to do it, where models are configured.
+        route: Option<Box<Route>>,
     },
     /// Run every check of the policy on exactly this commit.
     RunChecks {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::breaker::{Breaker, BreakerKey, BreakerRefusal};
 use crate::command::CheckResult;
 use crate::escalation::{Cause, DeadLetter, Next, Resume, Trouble};
 use crate::failure::Failure;
@@ -22,7 +23,9 @@ use crate::plan::gaps::GapsExhausted;
 use crate::plan::{PlannedTask, Priority, Warning};
 use crate::policy::Policy;
 use crate::queue::{Because, Pick};
+use crate::rate::Provider;
 use crate::report::{Question, Usage, Verification};
+use crate::routing::{NoRoute, Route};
 use crate::scaling::{ScaleReason, ScaleRefusal};
 use crate::settings::Settings;
 use crate::time::Timestamp;
@@ -159,6 +162,9 @@ pub enum Event {
         /// Why this agent and not another.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         because: Option<Because>,
+        /// Which model does it, and why; nothing where no models are configured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        route: Option<Box<Route>>,
     },
     LeaseRenewed {
         fence: Fence,
@@ -312,6 +318,22 @@ pub enum Event {
         task: TaskId,
         fence: Fence,
         usd: Usd,
+    },
+
+    /// The provider asked to be left alone; its work waits or goes elsewhere.
+    ProviderParked {
+        provider: Provider,
+        until: Timestamp,
+    },
+    /// Its time is over, or a person said so.
+    ProviderBack {
+        provider: Provider,
+        by: Actor,
+    },
+    BreakerMoved {
+        key: BreakerKey,
+        to: Breaker,
+        by: Actor,
     },
 
     /// The conductor was told to do this chore.
@@ -558,6 +580,8 @@ pub enum Interruption {
     HostRestarted,
     LeaseExpired,
     MissionPaused,
+    /// Its provider has no room for it; it goes on when that is over.
+    ProviderParked,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -582,6 +606,14 @@ pub enum PauseReason {
     },
     /// The watchdog has stopped all spending.
     Watchdog,
+    /// No model may do its work, and waiting does not help.
+    Route {
+        refusal: NoRoute,
+    },
+    /// Too many attempts failed in a row.
+    Breaker {
+        refusal: BreakerRefusal,
+    },
     /// A chore, or the host of attempts, failed again and again.
     Environment {
         message: String,
@@ -607,6 +639,8 @@ impl std::fmt::Display for PauseReason {
                 write!(f, "an attempt spent {spent}, but only {reserved} were reserved for it")
             }
             PauseReason::Limit { refusal } => refusal.fmt(f),
+            PauseReason::Route { refusal } => refusal.fmt(f),
+            PauseReason::Breaker { refusal } => refusal.fmt(f),
             PauseReason::Watchdog => {
                 f.write_str("the watchdog has stopped all spending; a person has to resume it")
             }

@@ -11,7 +11,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
-use crate::time::{MINUTE_MS, Timestamp};
+use crate::queue::{Demand, permits};
+use crate::time::{MINUTE_MS, SECOND_MS, Timestamp};
 use crate::window::{Sum, Window};
 
 /// Who serves a model, such as `claude`.
@@ -47,6 +48,8 @@ pub struct Policy {
     pub others: Throughput,
     /// How long a provider is parked that does not say for how long.
     pub park_ms: u64,
+    /// What one working agent asks of its provider.
+    pub demand: Demand,
     /// From here on no agent is added (WRK-27).
     pub busy_permille: u32,
 }
@@ -72,6 +75,7 @@ impl Default for Policy {
             providers: BTreeMap::from([of("claude", 60), of("codex", 90), of("gemini", 120)]),
             others: Throughput { requests_per_min: 60, tokens_per_min: 30_000 },
             park_ms: MINUTE_MS,
+            demand: Demand { requests_per_minute: 10, tokens_per_minute: 10_000 },
             busy_permille: 800,
         }
     }
@@ -105,6 +109,15 @@ impl Policy {
         self.providers.get(provider).copied().unwrap_or(self.others)
     }
 
+    /// How many agents may work with a provider at a time (C-02, T-54). One always may: its calls
+    /// wait where they would pass a limit.
+    #[must_use]
+    pub fn agents_max(&self, provider: &Provider) -> u32 {
+        let Throughput { requests_per_min, tokens_per_min } = self.throughput(provider);
+        let limit = |max: u64| Some(u32::try_from(max).unwrap_or(u32::MAX));
+        permits(limit(requests_per_min), limit(tokens_per_min), self.demand).max(1)
+    }
+
     /// How many tasks a minute a provider can carry: `tasks/min ≤ (req/min) / (calls per task)`
     /// (QUE-27). In thousandths, since it is often less than one.
     #[must_use]
@@ -117,7 +130,8 @@ impl Policy {
     #[must_use]
     pub fn parked_until(&self, retry_after_ms: Option<u64>, now: Timestamp) -> Timestamp {
         let ms = retry_after_ms.unwrap_or(self.park_ms);
-        now.plus_ms(ms.min(limits::PARKED_MS_MAX))
+        // Asked again at once, it would only say the same.
+        now.plus_ms(ms.clamp(SECOND_MS, limits::PARKED_MS_MAX))
     }
 }
 
@@ -174,6 +188,12 @@ impl Default for Lane {
     }
 }
 
+impl Default for Permits {
+    fn default() -> Permits {
+        Permits::new(Policy::default())
+    }
+}
+
 impl Permits {
     #[must_use]
     pub fn new(policy: Policy) -> Permits {
@@ -214,10 +234,16 @@ impl Permits {
         (until > now).then_some(until)
     }
 
+    /// Those that were sent away and not yet taken back, with the moment until which.
+    pub fn parked_providers(&self) -> impl Iterator<Item = (&Provider, Timestamp)> {
+        let lanes = self.providers.iter().map(|(provider, lane)| (provider, lane.parked_until));
+        lanes.filter(|(_, until)| *until > Timestamp::default())
+    }
+
     /// The next moment at which a parked provider is back.
     #[must_use]
-    pub fn next_back_at(&self, now: Timestamp) -> Option<Timestamp> {
-        self.providers.values().map(|lane| lane.parked_until).filter(|until| *until > now).min()
+    pub fn next_back_at(&self) -> Option<Timestamp> {
+        self.parked_providers().map(|(_, until)| until).min()
     }
 
     /// How much of its minute a provider has used, by requests or tokens, whichever is more; all
@@ -273,7 +299,7 @@ impl Permits {
         lane.parked_until = lane.parked_until.max(until);
     }
 
-    /// A person knows better, for example after paying.
+    /// The time is over, or a person knows better, for example after paying.
     pub fn unparked(&mut self, provider: &Provider) {
         self.lane(provider).parked_until = Timestamp::default();
     }

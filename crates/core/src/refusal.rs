@@ -1,5 +1,6 @@
 //! Refusals: why a command was not carried out. Nothing has changed when one is returned.
 
+use crate::breaker::BreakerRefusal;
 use crate::checklist::{InvalidChecklist, StepRefusal};
 use crate::ids::{Commit, Fence, MissionId, TaskId};
 use crate::ledger::Limit;
@@ -11,6 +12,7 @@ use crate::plan::estimate::UnknownPrice;
 use crate::plan::gaps::GapsExhausted;
 use crate::plan::operation::OperationRefusal;
 use crate::policy::InvalidPolicy;
+use crate::rate::Provider;
 use crate::rollback::RollbackRefused;
 use crate::scaling::ScaleRefusal;
 use crate::settings::InvalidSettings;
@@ -98,6 +100,10 @@ pub enum Refusal {
     NotHalted,
     #[error("attempt {fence} still runs; it reports its spending when it ends")]
     StillRunning { fence: Fence },
+    #[error("{provider} is not parked")]
+    NotParked { provider: Provider },
+    #[error(transparent)]
+    Breaker(#[from] BreakerRefusal),
 }
 
 impl From<RollbackRefused> for Refusal {

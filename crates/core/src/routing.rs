@@ -11,7 +11,7 @@ mod catalogue;
 mod route;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,8 @@ use crate::rate::Provider;
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
     pub models: Catalogue,
+    /// Providers that nobody has a key for.
+    pub without_key: BTreeSet<Provider>,
     /// Where a role is not named, the default of the requirements holds.
     pub roles: BTreeMap<Role, Tier>,
     /// Which kind of work goes to which provider, if it can take it (QUE-18).
@@ -43,6 +45,7 @@ impl Default for Policy {
         let lineage = |name: &str| Lineage(name.into());
         Policy {
             models: Catalogue::default(),
+            without_key: BTreeSet::new(),
             roles: BTreeMap::new(),
             shards: BTreeMap::from([
                 shard(WorkKind::Feature, "codex"),

@@ -7,13 +7,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::agents::TeamRules;
+use crate::breaker::{BreakerPolicy, InvalidBreakerPolicy};
 use crate::escalation::{InvalidNotices, NoticePolicy};
 use crate::locks::{InvalidLockPolicy, LockPolicy};
 use crate::queue::{
     Domains, InvalidDomains, InvalidQueuePolicy, InvalidTerritory, QueuePolicy, Territories,
 };
 use crate::scaling::{InvalidScaling, ScalingRules};
-use crate::{ledger, price};
+use crate::{ledger, price, rate, routing};
 
 /// One field a family of decisions, each with a default, so that journals written before the
 /// family was there replay.
@@ -32,6 +33,12 @@ pub struct Settings {
     pub locks: LockPolicy,
     pub territories: Territories,
     pub domains: Domains,
+    /// Which model does which work. Without it, agents use what they are configured to use.
+    pub routing: Option<routing::Policy>,
+    /// What providers take in a minute.
+    pub rate: rate::Policy,
+    /// After how many failures in a row nobody tries any more.
+    pub breakers: BreakerPolicy,
 }
 
 /// Rules that cannot work.
@@ -53,6 +60,12 @@ pub enum InvalidSettings {
     Territories(#[from] InvalidTerritory),
     #[error(transparent)]
     Domains(#[from] InvalidDomains),
+    #[error(transparent)]
+    Routing(#[from] routing::InvalidCatalogue),
+    #[error(transparent)]
+    Rate(#[from] rate::InvalidPolicy),
+    #[error(transparent)]
+    Breakers(#[from] InvalidBreakerPolicy),
 }
 
 impl Settings {
@@ -65,6 +78,11 @@ impl Settings {
         self.locks.validate()?;
         self.territories.validate()?;
         self.domains.validate()?;
+        if let Some(routing) = &self.routing {
+            routing.validate()?;
+        }
+        self.rate.validate()?;
+        self.breakers.validate()?;
         Ok(())
     }
 }

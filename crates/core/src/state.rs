@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agents::Registry;
+use crate::breaker::Breakers;
 use crate::effect::Due;
 use crate::escalation::Notices;
 use crate::event::Chore;
@@ -15,6 +16,8 @@ use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::{Account, Ledger, ReservationId};
 use crate::mission::Mission;
 use crate::money::Usd;
+use crate::rate::Permits;
+use crate::routing::Route;
 use crate::scaling::Scaler;
 use crate::settings::Settings;
 use crate::task::Task;
@@ -29,13 +32,18 @@ mod merge;
 mod money;
 mod people;
 mod planning;
+mod providers;
 mod rollback;
 mod scaling;
 mod schedule;
 mod seats;
 mod work;
 
+pub use money::Hindrance;
+pub use providers::UNROUTED;
 pub use schedule::Held;
+
+use providers::Traffic;
 use schedule::Schedule;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -69,6 +77,9 @@ pub struct State {
     notices: Notices,
     /// When a person can be told of what is new.
     notices_at: Option<Timestamp>,
+    permits: Permits,
+    breakers: Breakers,
+    traffic: Traffic,
 }
 
 /// What a fence stands for while it is current.
@@ -87,6 +98,7 @@ pub struct Lease {
     pub reserved: Usd,
     reservation: Option<ReservationId>,
     account: Account,
+    pub route: Option<Box<Route>>,
     /// When it is, if it does not end by itself. Journals from before there was a ledger know no
     /// late bills.
     billed: Billed,
@@ -141,7 +153,13 @@ impl State {
     #[must_use]
     pub fn wake_at(&self) -> Option<Timestamp> {
         let timer = self.timers.first().map(|(at, _)| *at);
-        [timer, self.schedule.locks.wake_at()].into_iter().flatten().min()
+        let moments = [
+            timer,
+            self.schedule.locks.wake_at(),
+            self.permits.next_back_at(),
+            self.breakers.next_at(),
+        ];
+        moments.into_iter().flatten().min()
     }
 
     #[must_use]
@@ -202,6 +220,16 @@ impl State {
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    #[must_use]
+    pub fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    #[must_use]
+    pub fn breakers(&self) -> &Breakers {
+        &self.breakers
     }
 
     #[must_use]

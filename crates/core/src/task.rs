@@ -13,6 +13,7 @@ use crate::plan::{PlannedTask, Priority};
 use crate::policy::Policy;
 use crate::queue::Standing;
 use crate::report::{Question, ResumeData, Verification};
+use crate::routing::Tier;
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::{flow::Phase, mission::Mission};
@@ -68,6 +69,8 @@ pub struct Task {
     pub touched: BTreeSet<String>,
     pub merged: Option<Commit>,
     pub spent: Usd,
+    /// Of the model that made the latest attempt.
+    pub tier: Option<Tier>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
 }

@@ -1,36 +1,15 @@
-//! What a model call costs.
-//!
-//! Invariant: a price that is not known is never taken for zero.
+//! The price table that ships with Kapelle, as data that a project can add to.
 
 use std::collections::BTreeMap;
 
 use kapelle_core::Usd;
-use kapelle_core::report::Usage;
+use kapelle_core::price::{Price, Prices};
 use serde::Deserialize;
 
 const SHIPPED: &str = include_str!("../prices.toml");
-const TOKENS_PER_PRICE: u128 = 1_000_000;
-
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Prices {
-    by_model: BTreeMap<String, Price>,
-}
-
-/// Per million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Price {
-    input: Usd,
-    output: Usd,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no price is known for the model {model:?}")]
-pub struct UnknownPrice {
-    pub model: String,
-}
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum InvalidPrices {
+pub enum InvalidTable {
     #[error("the price table is not valid: {0}")]
     Malformed(String),
     #[error("the price of {model} is not an amount of money")]
@@ -44,77 +23,47 @@ struct Row {
     output: f64,
 }
 
-impl Prices {
-    /// The table that ships with Kapelle.
-    pub fn shipped() -> Result<Prices, InvalidPrices> {
-        Prices::parse(SHIPPED)
-    }
+/// The table that ships with Kapelle.
+pub fn shipped() -> Result<Prices, InvalidTable> {
+    parse(SHIPPED)
+}
 
-    pub fn parse(text: &str) -> Result<Prices, InvalidPrices> {
-        let rows: BTreeMap<String, Row> =
-            toml::from_str(text).map_err(|e| InvalidPrices::Malformed(e.to_string()))?;
-        let mut prices = Prices::default();
-        for (model, row) in rows {
-            prices.set(&model, row.input, row.output)?;
-        }
-        Ok(prices)
-    }
+pub fn parse(text: &str) -> Result<Prices, InvalidTable> {
+    let rows: BTreeMap<String, Row> =
+        toml::from_str(text).map_err(|e| InvalidTable::Malformed(e.to_string()))?;
+    let priced = |(model, row): (String, Row)| {
+        let price = price(&model, row.input, row.output)?;
+        Ok((model, price))
+    };
+    let models = rows.into_iter().map(priced).collect::<Result<_, _>>()?;
+    Ok(Prices { models, unknown: None })
+}
 
-    /// Sets a price in dollars per million tokens.
-    pub fn set(&mut self, model: &str, input: f64, output: f64) -> Result<(), InvalidPrices> {
-        let money = Usd::from_f64(input).zip(Usd::from_f64(output));
-        let (input, output) =
-            money.ok_or_else(|| InvalidPrices::NotMoney { model: model.to_owned() })?;
-        self.by_model.insert(model.to_owned(), Price { input, output });
-        Ok(())
-    }
-
-    /// The cost of a call, rounded up to the next millionth of a dollar.
-    pub fn cost(&self, usage: &Usage) -> Result<Usd, UnknownPrice> {
-        let price = self
-            .by_model
-            .get(&usage.model)
-            .ok_or_else(|| UnknownPrice { model: usage.model.clone() })?;
-        let part = |tokens: u64, price: Usd| u128::from(tokens) * u128::from(price.as_micros());
-        let sum = part(usage.input_tokens, price.input) + part(usage.output_tokens, price.output);
-        Ok(Usd::micros(u64::try_from(sum.div_ceil(TOKENS_PER_PRICE)).unwrap_or(u64::MAX)))
-    }
+/// A price in dollars per million tokens, as people write it.
+pub fn price(model: &str, input: f64, output: f64) -> Result<Price, InvalidTable> {
+    let money = Usd::from_f64(input).zip(Usd::from_f64(output));
+    let wrong = || InvalidTable::NotMoney { model: model.to_owned() };
+    money.map(|(input, output)| Price { input, output }).ok_or_else(wrong)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn usage(model: &str, input_tokens: u64, output_tokens: u64) -> Usage {
-        Usage { model: model.into(), input_tokens, output_tokens }
-    }
-
-    /// The worked figures of the sources: a planner's call and an implementer's task.
     #[test]
-    fn costs_are_the_worked_ones() {
-        let prices = Prices::shipped().unwrap();
-        let cost = |model, input, output| prices.cost(&usage(model, input, output)).unwrap();
-        assert_eq!(cost("claude-haiku", 2_000, 3_000), Usd::micros(4_250));
-        assert_eq!(cost("claude-sonnet", 15_000, 8_000), Usd::micros(165_000));
-        assert_eq!(cost("claude-haiku", 1, 0), Usd::micros(1));
-        assert_eq!(cost("claude-haiku", 0, 0), Usd::ZERO);
-    }
-
-    #[test]
-    fn an_unknown_price_is_refused() {
-        let unknown = Prices::shipped().unwrap().cost(&usage("mystery", 1, 1));
-        assert_eq!(unknown, Err(UnknownPrice { model: "mystery".into() }));
-    }
-
-    #[test]
-    fn absurd_usage_does_not_wrap_around() {
-        let cost = Prices::shipped().unwrap().cost(&usage("claude-sonnet", u64::MAX, u64::MAX));
-        assert!(cost.unwrap() > Usd::micros(1 << 60));
+    fn the_shipped_table_holds_the_reference_prices() {
+        let (shipped, reference) = (shipped().unwrap(), Prices::default());
+        assert_eq!(shipped.validate(), Ok(()));
+        for (model, price) in &reference.models {
+            assert_eq!(shipped.models.get(model), Some(price), "{model}");
+        }
+        assert_eq!(shipped.unknown, None, "a price that is not known is refused");
     }
 
     #[test]
     fn a_negative_price_is_refused() {
-        assert!(Prices::parse("[m]\ninput = -1.0\noutput = 1.0").is_err());
-        assert!(Prices::parse("[m]\ninput = 1.0").is_err());
+        let table = "[m]\ninput = -1.0\noutput = 1.0";
+        assert_eq!(parse(table), Err(InvalidTable::NotMoney { model: "m".into() }));
+        assert!(matches!(parse("[m]\ninput = 1.0"), Err(InvalidTable::Malformed(_))));
     }
 }

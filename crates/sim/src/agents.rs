@@ -31,9 +31,13 @@ impl<R: Rules + Clone> World<R> {
         let spent = self.spend(reserved);
         let outcome = if self.strikes(|f| f.host_trouble) {
             AttemptOutcome::Abandoned(Failure::new(FailureKind::DiskFull, HOST_TROUBLE))
+        } else if self.is_down(fence) {
+            AttemptOutcome::Failed(Failure::new(FailureKind::Network, "no answer"))
         } else if self.strikes(|f| f.agent_failure) {
             let kind = FailureKind::ALL[self.rng.usize(0..FailureKind::ALL.len())];
-            AttemptOutcome::Failed(Failure::new(kind, "something went wrong"))
+            let retry_after_ms = self.rng.bool().then(|| self.rng.u64(0..20_000));
+            let failure = Failure::new(kind, "something went wrong");
+            AttemptOutcome::Failed(Failure { retry_after_ms, ..failure })
         } else if self.strikes(|f| f.agent_loop) {
             let question = Question {
                 message: "and now?".into(),
@@ -79,6 +83,18 @@ impl<R: Rules + Clone> World<R> {
             let late_ms = if self.rng.u8(0..8) == 0 { self.rng.u64(0..3_000) } else { 0 };
             self.arrive(Sender::Host, delay_ms + late_ms, command);
         }
+    }
+
+    /// Whether the provider of an attempt does not answer; some are down for a while.
+    fn is_down(&mut self, fence: Fence) -> bool {
+        let effect = self.running.get(&fence).or_else(|| self.undead.get(&fence));
+        let Some(Effect::RunAttempt { route: Some(route), .. }) = effect else { return false };
+        let provider = route.provider.clone();
+        if self.strikes(|f| f.provider_down) {
+            let until = self.now.plus_ms(self.rng.u64(1_000..60_000));
+            self.down.insert(provider.clone(), until);
+        }
+        !self.is_calm() && self.down.get(&provider).is_some_and(|until| self.now < *until)
     }
 
     fn spend(&mut self, reserved: Usd) -> Spending {

@@ -1,5 +1,6 @@
 //! After the faults: everything works, people attend to everything, and missions must end.
 
+use kapelle_core::breaker::{Breaker, BreakerKey};
 use kapelle_core::engine::Rules;
 use kapelle_core::event::PauseReason;
 use kapelle_core::ledger::{Limit, Scope, WatchdogState};
@@ -31,7 +32,17 @@ impl<R: Rules + Clone> World<R> {
             .retain(|thing| !matches!(thing, Thing::Person | Thing::Stranger | Thing::HostRestart));
         let seats = [(Role::Developer, 2), (Role::Tester, 1)].into();
         self.arrive(Sender::Person, 1, Command::ConfigureTeam { seats, workers_max: 3 });
-        let (settings, by) = (Box::new(draw::generous()), Actor("ada".into()));
+        let by = Actor("ada".into());
+        // Some go on with models to choose from, all of which work.
+        let mut settings = Box::new(draw::generous());
+        if self.rng.u8(0..3) == 0 {
+            let mut routing = draw::routing(&mut self.rng);
+            routing.without_key.clear();
+            routing.models.0.iter_mut().for_each(|model| model.enabled = true);
+            settings.routing = Some(routing);
+            settings.prices = draw::prices();
+            settings.prices.unknown = settings.prices.models.values().next().copied();
+        }
         self.arrive(Sender::Person, 1, Command::ChangeSettings { settings, by });
         for wish in self.wishes.clone() {
             self.arrive(Sender::Person, 2, wish);
@@ -64,6 +75,7 @@ impl<R: Rules + Clone> World<R> {
     fn attend(&mut self) -> bool {
         let missions: Vec<_> = self.engine.state().missions().map(|m| m.id).collect();
         let mut attended = self.let_spend();
+        attended |= self.reset_breakers();
         for id in missions {
             let Some(mission) = self.engine.state().mission(id) else { continue };
             let (last, approvals) = self.attended.get(&id).copied().unwrap_or_default();
@@ -100,6 +112,22 @@ impl<R: Rules + Clone> World<R> {
             self.arrive(Sender::Person, 100, Command::ResumeSpending { by: Actor("ada".into()) });
         }
         true
+    }
+
+    /// Somebody has mended whatever failed too often.
+    fn reset_breakers(&mut self) -> bool {
+        let all = self.engine.state().breakers().all();
+        let needs_reset = |b: &Breaker| *b == Breaker::Open { until: None };
+        let open = all.filter(|(_, breaker)| needs_reset(breaker)).map(|(key, _)| key.clone());
+        let open: Vec<BreakerKey> = open.collect();
+        let is_time = self.now >= self.mended_at.plus_ms(ATTENTION_MS);
+        let attended = !open.is_empty();
+        for key in open.into_iter().filter(|_| is_time) {
+            self.mended_at = self.now;
+            let by = Actor("ada".into());
+            self.arrive(Sender::Person, 100, Command::ResetBreaker { key, by });
+        }
+        attended
     }
 
     /// Half of those who run out of money get more, once; the others are too expensive.

@@ -1,9 +1,10 @@
 //! Random plans, policies and teams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use kapelle_core::agents::{Hardware, HeartbeatPolicy, Profile, TeamRules};
+use kapelle_core::breaker::{BreakerPolicy, Reset};
 use kapelle_core::checklist::Source;
 use kapelle_core::escalation::{EscalationPolicy, NoticePolicy, RatePolicy};
 use kapelle_core::failure::{FailureKind, RetryPolicy};
@@ -16,11 +17,15 @@ use kapelle_core::plan::estimate::{CapBy, CostRules, Price};
 use kapelle_core::plan::gaps::GapPolicy;
 use kapelle_core::plan::{Plan, PlanPolicy, PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Check, Policy, Reading};
+use kapelle_core::price::{self, Prices};
 use kapelle_core::queue::{Contention, QueuePolicy, Strategy};
+use kapelle_core::rate::{self, Provider, Throughput};
+use kapelle_core::routing::{self, Catalogue, Lineage, Model, Tier};
 use kapelle_core::scaling::{
     RoleScaling, ScalingMode, ScalingPolicy, ScalingRules, Step, StepPolicy,
 };
 use kapelle_core::settings::Settings;
+use kapelle_core::state::UNROUTED;
 use kapelle_core::time::SECOND_MS;
 use kapelle_core::{Role, Timestamp, Usd};
 
@@ -194,10 +199,21 @@ pub(crate) fn settings(rng: &mut Rng) -> Settings {
     let money = money(rng);
     let mut notices = NoticePolicy::default();
     notices.notices_per_hour_max = rng.u32(1..=6);
-    let (team, scaling) = (machine(rng), scaling(rng));
     let queue = queue(rng);
     let locks = LockPolicy { ttl_ms: rng.u64(10..60) * SECOND_MS };
-    Settings { team, scaling, money, notices, queue, locks, ..Settings::default() }
+    Settings {
+        team: machine(rng),
+        scaling: scaling(rng),
+        money,
+        notices,
+        queue,
+        locks,
+        prices: prices(),
+        routing: (rng.u8(0..3) == 0).then(|| routing(rng)),
+        rate: rate(rng),
+        breakers: breakers(rng),
+        ..Settings::default()
+    }
 }
 
 fn machine(rng: &mut Rng) -> TeamRules {
@@ -257,6 +273,57 @@ pub(crate) fn generous() -> Settings {
     Settings { money, ..Settings::default() }
 }
 
+/// Those that the catalogues of these worlds know, and the one that nobody chose.
+pub(crate) const PROVIDERS: [&str; 4] = ["north", "south", "west", UNROUTED];
+
+/// A few models of three providers; some worlds lack a key, or know no price of one.
+pub(crate) fn routing(rng: &mut Rng) -> routing::Policy {
+    let mut models = Vec::new();
+    for provider in &PROVIDERS[..3] {
+        for tier in Tier::ALL {
+            if tier == Tier::Premium && rng.u8(0..3) > 0 {
+                continue;
+            }
+            models.push(Model {
+                name: format!("{provider}-{tier}").into(),
+                provider: Provider::new(provider),
+                lineage: Lineage((*provider).into()),
+                tier,
+                strengths: BTreeSet::new(),
+                enabled: rng.u8(0..6) > 0,
+            });
+        }
+    }
+    models[0].enabled = true;
+    let without_key = (rng.u8(0..8) == 0).then(|| Provider::new(PROVIDERS[1]));
+    let without_key = without_key.into_iter().collect();
+    let models = Catalogue(models);
+    routing::Policy { models, without_key, ..routing::Policy::default() }
+}
+
+/// All models have one but those of the west at their dearest.
+pub(crate) fn prices() -> Prices {
+    let price = price::Price { input: Usd::cents(1), output: Usd::cents(2) };
+    let names = PROVIDERS[..3].iter().flat_map(|p| Tier::ALL.map(|tier| format!("{p}-{tier}")));
+    let models = names.filter(|name| name != "west-premium").map(|name| (name, price)).collect();
+    Prices { models, unknown: None }
+}
+
+fn rate(rng: &mut Rng) -> rate::Policy {
+    let narrow = Throughput { requests_per_min: rng.u64(1..60), tokens_per_min: 40_000 };
+    let park_ms = rng.u64(1_000..20_000);
+    rate::Policy { others: narrow, park_ms, ..rate::Policy::default() }
+}
+
+fn breakers(rng: &mut Rng) -> BreakerPolicy {
+    BreakerPolicy {
+        failures_max: rng.u32(1..4),
+        open_ms: rng.u64(1..30) * SECOND_MS,
+        provider: if rng.u8(0..4) == 0 { Reset::Manual } else { Reset::HalfOpen },
+        mission_failures_max: (rng.u8(0..4) == 0).then(|| rng.u32(1..8)),
+    }
+}
+
 /// The rules of spending: half of them tight in a few ways.
 fn money(rng: &mut Rng) -> ledger::Policy {
     let mut money = generous().money;
@@ -286,7 +353,7 @@ fn money(rng: &mut Rng) -> ledger::Policy {
     if rng.u8(0..3) == 0 {
         money.watchdog = WatchdogPolicy {
             minute_usd_max: Usd::cents(rng.u64(10..300)),
-            grace_ms: rng.u64(0..20) * SECOND_MS,
+            grace_ms: rng.u64(0..3) * SECOND_MS,
         };
     }
     if rng.u8(0..4) == 0 {

@@ -67,6 +67,9 @@ pub(crate) struct Faults {
     pub rate_pressure: u32,
     /// A person who pays: caps are raised, and spending goes on after an alarm.
     pub person_pays: u32,
+    pub provider_down: u32,
+    /// A person who resets breakers and takes providers back, needed or not.
+    pub person_mends: u32,
     pub person_repeat: u32,
     pub person_requeue: u32,
     pub person_rules: u32,
@@ -136,6 +139,8 @@ impl Faults {
             (&mut self.person_gaps, 200),
             (&mut self.rate_pressure, 300),
             (&mut self.person_pays, 500),
+            (&mut self.provider_down, 150),
+            (&mut self.person_mends, 300),
             (&mut self.person_repeat, 300),
             (&mut self.person_requeue, 300),
             (&mut self.person_rules, 100),

@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use kapelle_core::breaker::Breaker;
 use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CheckResult};
 use kapelle_core::engine::Rules;
 use kapelle_core::event::{Chore, Interruption, PauseReason, Restart};
+use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::merge::LaneId;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::state::Live;
@@ -135,6 +137,17 @@ pub enum Mutant {
     Lockless,
     /// Somebody else's lock is no reason to stay away.
     LockThief,
+
+    /// A rate limit counts as a failure.
+    ParkedCounts,
+    /// A rate limit is forgotten as soon as it is known.
+    DeafToParking,
+    /// A breaker never opens.
+    NeverOpens,
+    /// A breaker never closes.
+    NeverCloses,
+    /// Work goes to whoever is first in the catalogue.
+    FirstInTheBook,
 }
 
 impl Mutant {
@@ -192,6 +205,11 @@ impl Mutant {
         Mutant::BuildsOnSand,
         Mutant::Lockless,
         Mutant::LockThief,
+        Mutant::ParkedCounts,
+        Mutant::DeafToParking,
+        Mutant::NeverOpens,
+        Mutant::NeverCloses,
+        Mutant::FirstInTheBook,
     ];
 }
 
@@ -365,6 +383,28 @@ impl Planted {
                     }
                 }
             }
+            Mutant::ParkedCounts => {
+                for event in &mut events {
+                    if let Event::AttemptInterrupted {
+                        task,
+                        fence,
+                        cause: Interruption::ProviderParked,
+                    } = event
+                    {
+                        let failure = Failure::new(FailureKind::RateLimited, "too many requests");
+                        *event = Event::AttemptFailed { task: *task, fence: *fence, failure };
+                    }
+                }
+            }
+            Mutant::DeafToParking => {
+                events.retain(|event| !matches!(event, Event::ProviderParked { .. }));
+            }
+            Mutant::NeverOpens => events.retain(|event| {
+                !matches!(event, Event::BreakerMoved { to: Breaker::Open { .. }, .. })
+            }),
+            Mutant::NeverCloses => events.retain(|event| {
+                !matches!(event, Event::BreakerMoved { to: Breaker::Closed { .. }, .. })
+            }),
             Mutant::LostBill if matches!(given, Command::ReportSpending { .. }) => events.clear(),
             Mutant::EndlessGrace if events.contains(&Event::SpendingStopped) => {
                 events.truncate(1);
@@ -495,6 +535,19 @@ impl Rules for Planted {
         match self.mutant {
             Mutant::SleepyWatchdog => {
                 events.retain(|event| !matches!(event, Event::SpendingPaused { .. }));
+            }
+            Mutant::FirstInTheBook => {
+                let routing = state.settings().routing.as_ref();
+                let first = routing.and_then(|policy| policy.models.0.first());
+                for event in &mut events {
+                    if let (Event::LeaseGranted { route: Some(route), .. }, Some(first)) =
+                        (event, first)
+                    {
+                        route.model.clone_from(&first.name);
+                        route.provider.clone_from(&first.provider);
+                        route.tier = first.tier;
+                    }
+                }
             }
             Mutant::OnCredit => {
                 for event in &mut events {

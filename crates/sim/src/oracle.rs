@@ -19,6 +19,7 @@ mod leases;
 mod merge;
 mod money;
 mod plans;
+mod providers;
 mod queue;
 mod work;
 
@@ -32,6 +33,7 @@ use leases::Leases;
 use merge::Merges;
 use money::Books;
 use plans::Plans;
+use providers::Providers;
 use queue::Queue;
 use work::Work;
 
@@ -56,6 +58,7 @@ pub(crate) struct Oracle {
     plans: Plans,
     books: Books,
     queue: Queue,
+    providers: Providers,
     work: Work,
     failures: Failures,
     merges: Merges,
@@ -98,6 +101,7 @@ impl Oracle {
             self.facts.observe(&record.event);
             self.queue.observe(record, &self.facts, &self.books, &self.shadow)?;
             self.books.observe(record, &self.facts)?;
+            self.providers.observe(record, &self.facts)?;
             self.agents.observe(record, &self.leases)?;
             self.plans.observe(&record.event, &self.facts, &self.leases)?;
             self.leases.observe(record, &self.facts)?;
@@ -120,6 +124,7 @@ impl Oracle {
         self.books.close(&self.shadow, now)?;
         self.failures.close(now, &self.facts)?;
         self.merges.close()?;
+        self.providers.close(now)?;
         self.judge_diligence(now)?;
         let idle = |mission| self.leases.of_mission(mission).next().is_none();
         let restless = self.facts.withdrawn().find(|mission| !idle(*mission));
@@ -161,7 +166,8 @@ impl Oracle {
             let attempt = mission.policy.budget.attempt_usd_max;
             let paid = role.is_some_and(|role| self.books.affords(task, role, attempt, now));
             let held = self.queue.holds(task.id);
-            ensure(stopped || !seated || !paid || held, || {
+            let served = self.providers.are_free(task.mission);
+            ensure(stopped || !seated || !paid || held || !served, || {
                 format!("task {} of {} waits although a seat is free", task.name(), task.mission)
             })?;
         }

@@ -1,8 +1,10 @@
 //! People of a hostile world: impatient, late, mistaken, absent.
 
+use kapelle_core::breaker::BreakerKey;
 use kapelle_core::engine::Rules;
 use kapelle_core::ledger::Limit;
 use kapelle_core::mission::{Mission, MissionStage};
+use kapelle_core::rate::Provider;
 use kapelle_core::scaling::ManualScale;
 use kapelle_core::task::Stage;
 use kapelle_core::{Actor, Command, MissionId, Role, TaskId, Usd};
@@ -36,6 +38,9 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.rate_pressure) {
             let permille = self.rng.u32(600..=1_000);
             self.arrive(Sender::Host, 0, Command::ReportRateUse { permille });
+        }
+        if self.strikes(|f| f.person_mends) {
+            self.mend();
         }
         if self.strikes(|f| f.person_pays) {
             self.pay();
@@ -94,6 +99,23 @@ impl<R: Rules + Clone> World<R> {
         let settings = Box::new(draw::settings(&mut self.rng));
         let by = Actor("ada".into());
         self.arrive(Sender::Person, 0, Command::ChangeSettings { settings, by });
+    }
+
+    /// Somebody resets a breaker or takes a provider back, whether or not that is needed.
+    fn mend(&mut self) {
+        let by = Actor("ada".into());
+        let mission = MissionId(self.rng.u32(1..=3));
+        let provider = Provider::new(draw::PROVIDERS[self.rng.usize(0..draw::PROVIDERS.len())]);
+        let key = match self.rng.bool() {
+            true => BreakerKey::Provider(provider.clone()),
+            false => BreakerKey::Mission(mission),
+        };
+        let (reset, back) = (
+            Command::ResetBreaker { key, by: by.clone() },
+            Command::UnparkProvider { provider, by },
+        );
+        let command = if self.rng.bool() { reset } else { back };
+        self.arrive(Sender::Person, 0, command);
     }
 
     /// Somebody lets spending go on, or gives a mission or its retries more money, needed or not.

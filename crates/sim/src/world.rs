@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use kapelle_core::engine::Rules;
+use kapelle_core::rate::Provider;
 use kapelle_core::{
     Actor, Command, Effect, Engine, Fence, MissionId, Record, RequestId, Timestamp,
 };
@@ -44,8 +45,11 @@ pub(crate) struct World<R> {
     pub tickets: u64,
     /// The missions that people want, as they asked for them.
     pub wishes: Vec<Command>,
+    /// Providers that do not answer, until when.
+    pub down: BTreeMap<Provider, Timestamp>,
     /// When a person last let spending go on.
     pub paid_at: Timestamp,
+    pub mended_at: Timestamp,
     /// Per mission: when a person last did something, and how often one approved.
     pub attended: BTreeMap<MissionId, (Timestamp, u32)>,
     /// How often a diligent person put something of a mission back to work.
@@ -93,7 +97,9 @@ impl<R: Rules + Clone> World<R> {
             stats: Stats::default(),
             tickets: 0,
             wishes: Vec::new(),
+            down: BTreeMap::new(),
             paid_at: Timestamp(0),
+            mended_at: Timestamp(0),
             attended: BTreeMap::new(),
             requeued: BTreeMap::new(),
         };

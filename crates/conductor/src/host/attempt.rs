@@ -7,7 +7,7 @@ use kapelle_agents::Briefing;
 use kapelle_agents::command::{self, Ending, Word};
 use kapelle_core::command::{AttemptOutcome, Spending};
 use kapelle_core::policy::Sandbox;
-use kapelle_core::report::Usage;
+use kapelle_core::report::{Report, Usage};
 use kapelle_core::{AgentId, Command, Commit, Effect, Fence, limits};
 use kapelle_workspace::git;
 use kapelle_workspace::process::{self, Exit, Hold, Spec};
@@ -34,6 +34,13 @@ enum End {
     Stopped,
 }
 
+/// What is known about an attempt when its process is gone.
+enum Answer {
+    Ended(AttemptOutcome, Spending),
+    /// Stopped from outside; the agent may have written down what it used until then.
+    Stopped(Spending),
+}
+
 impl Host {
     pub(super) async fn attempt(
         &self,
@@ -44,11 +51,20 @@ impl Host {
         let fence = order.fence;
         let briefing = order.briefing.as_ref()?;
         let done = self.try_attempt(order, *agent, briefing, (base, since), stopped).await;
-        let (outcome, spent) = match done {
-            Ok(answer) => answer?,
-            Err(trouble) => (AttemptOutcome::Failed(trouble.failure()), Spending::default()),
-        };
-        Some(Command::FinishAttempt { fence, outcome, spent })
+        match done {
+            Ok(Answer::Ended(outcome, spent)) => {
+                Some(Command::FinishAttempt { fence, outcome, spent })
+            }
+            // Nobody waits for its outcome any more, but what it cost is owed.
+            Ok(Answer::Stopped(spent)) if spent != Spending::default() => {
+                Some(Command::ReportSpending { fence, spent })
+            }
+            Ok(Answer::Stopped(_)) => None,
+            Err(trouble) => {
+                let outcome = AttemptOutcome::Failed(trouble.failure());
+                Some(Command::FinishAttempt { fence, outcome, spent: Spending::default() })
+            }
+        }
     }
 
     async fn try_attempt(
@@ -58,17 +74,22 @@ impl Host {
         briefing: &Briefing,
         (base, since): (&Commit, &Commit),
         stopped: watch::Receiver<bool>,
-    ) -> Result<Option<(AttemptOutcome, Spending)>, Trouble> {
+    ) -> Result<Answer, Trouble> {
         let places = Places::new(self.workplace(order.fence));
         make_dir(&places.out)?;
         let tree = Worktree::prepare(&self.repo, &places.tree, base).await?;
         let spec = self.agent_spec(order, agent, briefing, &places, &tree).await?;
         let end = run(spec, stopped).await?;
+        let report = read_report(&places.out.join("summary.json"));
         let answer = match end {
-            End::Stopped => None,
+            End::Stopped => {
+                let report = report.as_deref().and_then(|text| Report::parse(text).ok());
+                Answer::Stopped(self.price(report.map(|report| report.usage).unwrap_or_default()))
+            }
             End::Exited(exit) => {
-                let report = read_report(&places.out.join("summary.json"));
-                Some(self.answer(&tree, briefing, order.fence, since, &exit, report).await)
+                let (outcome, spent) =
+                    self.answer(&tree, briefing, order.fence, since, &exit, report).await;
+                Answer::Ended(outcome, spent)
             }
         };
         // Whatever the outcome: the tree goes only after all of it is kept. A tree that cannot be
@@ -195,7 +216,7 @@ impl Host {
     fn price(&self, usage: Vec<Usage>) -> Spending {
         let mut spent = Spending::default();
         for call in &usage {
-            match self.prices.cost(call) {
+            match self.prices.cost(&call.model, call.input_tokens, call.output_tokens) {
                 Ok(cost) => spent.usd += cost,
                 Err(unknown) => spent.unpriced = Some(unknown.model),
             }

@@ -12,7 +12,7 @@ use kapelle_conductor::{Driver, Opened};
 use kapelle_core::plan::Plan;
 use kapelle_core::policy::Policy;
 use kapelle_core::{Actor, Command, RequestId, Role};
-use kapelle_gateway::Prices;
+use kapelle_gateway::prices;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
 
@@ -55,7 +55,7 @@ impl Fixture {
             dir: self.state_dir(),
             drivers: BTreeMap::from([(Role::Developer, driver)]),
             sandboxing: Sandbox::probe().await,
-            prices: Prices::shipped().unwrap(),
+            prices: prices::shipped().unwrap(),
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             readable: Vec::new(),
         })

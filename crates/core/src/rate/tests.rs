@@ -79,7 +79,7 @@ fn a_parked_provider_waits_while_others_go_on() {
     let wait = Permit::WaitUntil { at: Timestamp(100_000), wait: Wait::Parked };
     assert_eq!(permits.permit(&claude(), 1, Timestamp(10_000)), wait);
     assert_eq!(permits.parked_until(&claude(), Timestamp(10_000)), Some(until));
-    assert_eq!(permits.next_back_at(Timestamp(10_000)), Some(until));
+    assert_eq!(permits.next_back_at(), Some(until));
     assert_eq!(permits.free(&claude(), 1, Timestamp(10_000)), 0);
     let gemini = Provider::new("gemini");
     assert_eq!(permits.permit(&gemini, 1, Timestamp(10_000)), Permit::Granted);

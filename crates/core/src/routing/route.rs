@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::catalogue::{Lineage, Tier};
 use super::work::WorkKind;
+use crate::calendar::utc;
 use crate::failure::FailureKind;
 use crate::ids::Role;
 use crate::rate::Provider;
@@ -81,8 +82,16 @@ pub enum Reason {
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Unavailable {
     NoKey,
-    BreakerOpen { until: Option<Timestamp> },
-    Parked { until: Timestamp },
+    BreakerOpen {
+        until: Option<Timestamp>,
+    },
+    Parked {
+        until: Timestamp,
+    },
+    /// Its breaker is half open, and somebody tries it.
+    Tried,
+    /// As many agents work with it as its rate limit carries.
+    Full,
 }
 
 impl Unavailable {
@@ -90,7 +99,7 @@ impl Unavailable {
     #[must_use]
     pub fn until(self) -> Option<Timestamp> {
         match self {
-            Unavailable::NoKey => None,
+            Unavailable::NoKey | Unavailable::Tried | Unavailable::Full => None,
             Unavailable::BreakerOpen { until } => until,
             Unavailable::Parked { until } => Some(until),
         }
@@ -99,11 +108,18 @@ impl Unavailable {
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Unavailable::NoKey => "has no key",
-            Unavailable::BreakerOpen { .. } => "fails and is left alone for now",
-            Unavailable::Parked { .. } => "is parked by its rate limit",
-        })
+        match self {
+            Unavailable::NoKey => f.write_str("has no key"),
+            Unavailable::BreakerOpen { until: Some(until) } => {
+                write!(f, "fails: breaker open until {}", utc(*until))
+            }
+            Unavailable::BreakerOpen { until: None } => {
+                f.write_str("fails: breaker open until a person resets it")
+            }
+            Unavailable::Parked { until } => write!(f, "has a rate limit until {}", utc(*until)),
+            Unavailable::Tried => f.write_str("is being tried after it failed"),
+            Unavailable::Full => f.write_str("has as many agents as its rate limit carries"),
+        }
     }
 }
 
@@ -134,7 +150,7 @@ impl fmt::Display for Reason {
 #[serde(tag = "refusal", rename_all = "snake_case")]
 pub enum NoRoute {
     /// Work waits: no attempt is made, so none is counted.
-    #[error("no {tier} model can take work now")]
+    #[error("no {tier} model can take work now: {}", told(because))]
     AllUnavailable {
         tier: Tier,
         because: Vec<(Box<str>, Unavailable)>,
@@ -147,6 +163,12 @@ pub enum NoRoute {
     UnknownModel { name: Box<str> },
     #[error("{name} is {tier}, but {max} is the most that is allowed")]
     PinnedOverMax { name: Box<str>, tier: Tier, max: Tier },
+}
+
+/// `a has no key; b is being tried`.
+fn told(because: &[(Box<str>, Unavailable)]) -> String {
+    let each = because.iter().map(|(model, why)| format!("{model} {why}"));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// Fewer than two families can vote, so the question goes to a person (CON-15).

@@ -16,6 +16,7 @@ mod merge;
 mod missions;
 mod money;
 mod planning;
+mod providers;
 mod queue;
 mod work;
 
@@ -93,6 +94,9 @@ impl State {
             | Event::SpendingStopped
             | Event::SpendingResumed { .. }
             | Event::ReservationReleased { .. } => self.apply_to_money(event, at),
+            Event::ProviderParked { provider, until } => self.permits.parked(provider, *until),
+            Event::ProviderBack { provider, .. } => self.permits.unparked(provider),
+            Event::BreakerMoved { key, to, .. } => self.breakers.moved(key, *to),
             Event::ChoreStarted { .. }
             | Event::ChoreFailed { .. }
             | Event::ChoreDue { .. }

@@ -9,6 +9,10 @@ use crate::time::Timestamp;
 impl State {
     /// What the earliest moment that has come changes; nothing if none has.
     pub(super) fn tick(&self, now: Timestamp) -> Vec<Event> {
+        let back = self.back_in_service(now);
+        if !back.is_empty() {
+            return back;
+        }
         let Some((_, timer)) = self.timers.first().filter(|(at, _)| *at <= now) else {
             let expired = self.schedule.locks.next_expired(now);
             return expired.map(|(_, task)| Event::LocksExpired { task }).into_iter().collect();

@@ -51,6 +51,8 @@ impl State {
             Command::ReportSpending { fence, spent } => self.report_spending(*fence, spent, now),
             Command::RequeueTask { task, reason, by } => self.requeue(*task, reason, by),
             Command::SetPriority { task, priority, by } => self.prioritise(*task, *priority, by),
+            Command::UnparkProvider { provider, by } => self.unpark(provider, by),
+            Command::ResetBreaker { key, by } => self.reset_breaker(key, by),
             Command::HostStarted => Ok(self.interrupt_all()),
             Command::Heartbeat { fences } => Ok(self.renew(fences, now)),
             Command::FinishAttempt { fence, outcome, spent } => {

@@ -53,6 +53,9 @@ impl State {
         let then = self.meet(&blow, now);
         let mut events = vec![Event::AttemptFailed { task, fence, failure }];
         events.extend(then);
+        if let Ok((_, mission)) = self.task_or_refuse(task) {
+            self.judge_mission(mission, fence, now, &mut events);
+        }
         events
     }
 

@@ -2,7 +2,10 @@
 
 use super::decide::Decision;
 use super::people::{said, signed};
+use super::providers::is_hopeless;
 use super::{Live, State};
+use crate::breaker::BreakerRefusal;
+use crate::calendar::utc;
 use crate::command::Spending;
 use crate::event::{Event, PauseReason};
 use crate::ids::{Actor, AgentId, Fence, MissionId, Role, TaskId};
@@ -12,6 +15,7 @@ use crate::ledger::{
 use crate::mission::Mission;
 use crate::money::Usd;
 use crate::refusal::Refusal;
+use crate::routing::{NoRoute, Route, Tier};
 use crate::task::Task;
 use crate::time::Timestamp;
 use crate::{ledger, limits};
@@ -21,6 +25,7 @@ use crate::{ledger, limits};
 pub(super) struct Terms {
     pub reserved: Usd,
     pub drawn: Drawn,
+    pub route: Option<Box<Route>>,
 }
 
 /// Why no attempt at a task may start now, although somebody is free to make it.
@@ -28,6 +33,14 @@ pub(super) struct Terms {
 pub enum Hindrance {
     #[error(transparent)]
     Money(#[from] ledger::Refusal),
+    #[error(transparent)]
+    Route(#[from] NoRoute),
+    #[error("rate limit until {}", utc(*until))]
+    RateLimit { until: Timestamp },
+    #[error("a {tier} model is at work already, and those work one after the other")]
+    TierFull { tier: Tier },
+    #[error(transparent)]
+    Breaker(#[from] BreakerRefusal),
 }
 
 /// Who or what ends a hindrance.
@@ -57,6 +70,7 @@ impl State {
         let Ok((task, mission)) = self.task_or_refuse(id) else {
             return Err(ledger::Refusal::DayClosed.into());
         };
+        let route = self.route(task, mission, agent.role)?;
         let reserved = mission.policy.budget.attempt_usd_max;
         let purpose = if task.retrying { Purpose::Retry } else { Purpose::Work };
         let estimate = match purpose {
@@ -73,16 +87,17 @@ impl State {
             },
             now,
         )?;
-        Ok(Terms { reserved, drawn: Drawn { pool: reservation.pool, purpose, estimate } })
+        let drawn = Drawn { pool: reservation.pool, purpose, estimate };
+        Ok(Terms { reserved, drawn, route })
     }
 
     /// Pauses a mission that has nothing in flight and cannot start anything by itself.
     pub(super) fn pause_stuck(&self, now: Timestamp) -> Vec<Event> {
         let idle = self.with_ready.iter().filter_map(|id| self.mission(*id));
         let mut idle = idle.filter(|mission| mission.live.is_empty() && mission.chores.is_empty());
-        let stuck = idle.find_map(|mission| Some((mission, self.stuck(mission, now)?)));
-        let Some((mission, hindrance)) = stuck else { return Vec::new() };
-        self.pause_for(mission, hindrance.pauses(), Actor::kapelle(), None)
+        let stuck = idle.find_map(|mission| Some((mission, self.stuck(mission, now)?.pauses()?)));
+        let Some((mission, reason)) = stuck else { return Vec::new() };
+        self.pause_for(mission, reason, Actor::kapelle(), None)
     }
 
     /// What stands in the way of all work of a mission, if nothing under way will clear it.
@@ -111,6 +126,12 @@ impl State {
                 Remedy::WaitForRelease => Cure::Soon,
                 Remedy::WaitUntil(_) | Remedy::Escalate | Remedy::Person => Cure::Later,
             },
+            Hindrance::Route(refusal) if is_hopeless(refusal) => Cure::Later,
+            // Whoever is back in service, or ends, is seen at once.
+            Hindrance::Route(_) | Hindrance::RateLimit { .. } | Hindrance::TierFull { .. } => {
+                Cure::Soon
+            }
+            Hindrance::Breaker(_) => Cure::Later,
         }
     }
 
@@ -251,8 +272,9 @@ impl State {
 }
 
 impl Hindrance {
-    fn pauses(self) -> PauseReason {
-        match self {
+    /// None for what nobody pauses for.
+    fn pauses(self) -> Option<PauseReason> {
+        Some(match self {
             Hindrance::Money(ledger::Refusal::OverLimit {
                 limit: Limit::Mission,
                 cap,
@@ -261,7 +283,10 @@ impl Hindrance {
             }) => PauseReason::Budget { spent, cap },
             Hindrance::Money(ledger::Refusal::Halted { .. }) => PauseReason::Watchdog,
             Hindrance::Money(refusal) => PauseReason::Limit { refusal },
-        }
+            Hindrance::Route(refusal) => PauseReason::Route { refusal },
+            Hindrance::Breaker(refusal) => PauseReason::Breaker { refusal },
+            Hindrance::RateLimit { .. } | Hindrance::TierFull { .. } => return None,
+        })
     }
 }
 

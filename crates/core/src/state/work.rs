@@ -38,12 +38,16 @@ impl State {
             let message = format!("no price is known for the model {model:?}");
             AttemptOutcome::Failed(Failure::new(FailureKind::Budget, &message))
         });
-        events.extend(match unpriced.as_ref().unwrap_or(outcome) {
+        let outcome = unpriced.as_ref().unwrap_or(outcome);
+        events.extend(match outcome {
             AttemptOutcome::Done { change, touched } => {
                 self.judge_change(lease, fence, (change.as_ref(), touched), now)
             }
             AttemptOutcome::Asked { question, change } => {
                 self.raise(task, fence, question, change.clone())
+            }
+            AttemptOutcome::Failed(failure) if failure.kind == FailureKind::RateLimited => {
+                self.park_provider(task.id, lease, fence, failure, now)
             }
             AttemptOutcome::Failed(failure) => {
                 self.fail_attempt(task.id, fence, failure.clone(), now)
@@ -52,6 +56,7 @@ impl State {
                 self.abandon((task, mission), fence, failure, now)
             }
         });
+        events.extend(self.judge_provider(lease, fence, outcome, now));
         let paused = events.iter().any(|event| matches!(event, Event::MissionPaused { .. }));
         if spent.usd > lease.reserved && !paused {
             let reason = PauseReason::Overspent { reserved: lease.reserved, spent: spent.usd };
@@ -178,6 +183,7 @@ impl State {
             reservation: Some(terms.drawn),
             pick: Some(pick),
             because: Some(because),
+            route: terms.route,
         })
     }
 }

@@ -20,6 +20,7 @@ mod merge_rules;
 mod money_rules;
 mod plan_rules;
 mod plans;
+mod provider_rules;
 mod queue;
 mod queue_rules;
 mod rollback;

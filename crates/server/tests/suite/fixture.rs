@@ -13,7 +13,7 @@ use kapelle_conductor::{Driver, Handle, Opened};
 use kapelle_core::plan::Plan;
 use kapelle_core::policy::Policy;
 use kapelle_core::{Actor, Command, RequestId, Role};
-use kapelle_gateway::Prices;
+use kapelle_gateway::prices;
 use kapelle_server::wire::Overview;
 use kapelle_server::{Access, Past, serve};
 use kapelle_workspace::{Repository, Sandbox};
@@ -54,7 +54,7 @@ impl Fixture {
             dir: repo.join(".kapelle"),
             drivers: BTreeMap::from([(Role::Developer, driver)]),
             sandboxing: Sandbox::probe().await,
-            prices: Prices::shipped().unwrap(),
+            prices: prices::shipped().unwrap(),
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             readable: Vec::new(),
         });

@@ -140,7 +140,8 @@ impl Merges {
             Event::TaskMerged { task, .. } => {
                 ensure(self.untold.remove(task), || format!("{task:?} is merged, but never landed"))
             }
-            Event::RetryScheduled { task, from: Restart::Flow, .. } => {
+            Event::RetryScheduled { task, from: Restart::Flow, .. }
+            | Event::TaskRequeued { task, .. } => {
                 self.rebases.remove(task);
                 self.files.remove(task);
                 Ok(())

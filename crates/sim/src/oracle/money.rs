@@ -96,6 +96,7 @@ impl Books {
                     Interruption::HostRestarted
                     | Interruption::LeaseExpired
                     | Interruption::MissionPaused => self.wait(*fence, at),
+                    Interruption::ProviderParked => self.release(*fence),
                 };
             }
             Event::ReservationReleased { fence, usd, .. } => return self.give_up(*fence, *usd, at),

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kapelle_core::locks::LockGrant;
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::queue::{Contention, Pick, Strategy};
 use kapelle_core::settings::Settings;
@@ -22,6 +23,8 @@ pub(super) struct Queue {
     locks: BTreeMap<Arc<str>, (TaskId, Timestamp)>,
     /// Since when locks are kept strictly, if they are.
     strict_since: Option<Timestamp>,
+    /// What is locked by the grant that is being judged.
+    taken: Option<LockGrant>,
 }
 
 #[derive(Debug)]
@@ -63,8 +66,9 @@ impl Queue {
             Event::FilesLocked { lock } => {
                 for path in &lock.paths {
                     self.judge_lock(lock.task, path, record.at)?;
-                    self.locks.insert(Arc::clone(path), (lock.task, lock.expires_at));
                 }
+                // The order was decided before the locks were taken.
+                self.taken = Some(lock.clone());
             }
             Event::LocksExpired { task } => {
                 let early =
@@ -82,10 +86,14 @@ impl Queue {
                 }
             }
             Event::LeaseGranted { task, pick, .. } => {
-                self.judge_files(*task, shadow)?;
                 self.judge_serial(*task, facts, shadow)?;
                 let rivals = self.rivals(*task, facts, books, (shadow, record.at))?;
                 self.judge_order(*task, *pick, &rivals, record.at)?;
+                for lock in self.taken.take() {
+                    let held = (lock.task, lock.expires_at);
+                    self.locks.extend(lock.paths.into_iter().map(|path| (path, held)));
+                }
+                self.judge_files(*task, shadow)?;
             }
             _ => {}
         }

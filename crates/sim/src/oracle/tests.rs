@@ -73,6 +73,7 @@ fn lease(task: u32, fence: u64, seat: u32) -> Event {
         }),
         pick: Some(Pick::BestRank),
         because: None,
+        route: None,
     }
 }
 

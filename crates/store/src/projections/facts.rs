@@ -104,6 +104,9 @@ pub(super) fn write(conn: &Connection, state: &State, record: &Record) -> Result
         | Event::FilesLocked { .. }
         | Event::LocksExpired { .. }
         | Event::PrioritySet { .. }
+        | Event::ProviderParked { .. }
+        | Event::ProviderBack { .. }
+        | Event::BreakerMoved { .. }
         | Event::MissionOpened { .. }
         | Event::PlanAccepted { .. }
         | Event::PlanWarned { .. }
@@ -224,10 +227,12 @@ impl Telling<'_> {
         change: Option<&Commit>,
         Ending { failure, interruption }: Ending<'_>,
     ) -> Result<(), Error> {
-        let interruption = interruption.map(|cause| match cause {
-            Interruption::HostRestarted => "host_restarted",
-            Interruption::LeaseExpired => "lease_expired",
-            Interruption::MissionPaused => "mission_paused",
+        let interruption = interruption.and_then(|cause| match cause {
+            Interruption::HostRestarted => Some("host_restarted"),
+            Interruption::LeaseExpired => Some("lease_expired"),
+            Interruption::MissionPaused => Some("mission_paused"),
+            // The table has no word for it yet.
+            Interruption::ProviderParked => None,
         });
         self.run(
             "UPDATE attempts SET status = :status, change_commit = :change, failure_kind = :kind,

@@ -41,7 +41,10 @@ impl Touched {
             | Event::SpendingPaused { .. }
             | Event::SpendingStopped
             | Event::SpendingResumed { .. }
-            | Event::PersonNotified { .. } => {}
+            | Event::PersonNotified { .. }
+            | Event::ProviderParked { .. }
+            | Event::ProviderBack { .. }
+            | Event::BreakerMoved { .. } => {}
             Event::LeaseGranted { task, .. }
             | Event::CostCharged { task, .. }
             | Event::ReservationReleased { task, .. }

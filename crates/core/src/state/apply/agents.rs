@@ -45,6 +45,7 @@ impl State {
             self.scaling_stale = true;
         }
         self.ledger.configured(settings.money.clone());
+        self.permits.configured(settings.rate.clone());
         self.settings = Arc::new(settings.clone());
         self.retime_notices();
         self.reconfigure_queue();

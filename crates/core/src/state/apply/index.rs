@@ -106,6 +106,7 @@ impl State {
                 self.timers.remove(&(lease.deadline, Timer::Deadline(fence)));
                 self.release_seat(lease.agent);
                 self.schedule.runners.ended(fence);
+                self.leave(lease.route.as_deref(), fence);
                 lease.mission
             }
         };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::breaker::BreakerKey;
 use crate::checklist::Checklist;
 use crate::escalation::FailureRate;
 use crate::event::{Chore, Event};
@@ -124,6 +125,7 @@ impl State {
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().filter(|(_, t)| !of_mission(t, self)).collect();
         self.clear_queue_of(id);
+        self.breakers.forget(&BreakerKey::Mission(id));
         self.with_mission(id, |m| {
             m.stage = stage;
             m.paused = None;
@@ -176,6 +178,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         touched: BTreeSet::new(),
         merged: None,
         spent: Usd::ZERO,
+        tier: None,
         started_at: None,
         ended_at: None,
     }

@@ -45,6 +45,11 @@ impl State {
         if let Some(charge) = &charge {
             self.ledger.charged(charge);
         }
+        if let Some(route) = self.lease(fence).and_then(|lease| lease.route.clone()) {
+            for used in usage {
+                self.permits.granted(&route.provider, used.tokens(), at);
+            }
+        }
         if let Some(bill) = self.bills.remove(&fence) {
             self.timers.remove(&(bill.until, Timer::Bill(fence)));
             self.free(&bill);

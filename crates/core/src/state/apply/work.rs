@@ -2,7 +2,7 @@
 
 use crate::checklist::Checklist;
 use crate::effect::Effect;
-use crate::event::{Chore, Event, Restart};
+use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::TaskId;
 use crate::ledger::{Drawn, Purpose};
 use crate::money::Usd;
@@ -28,6 +28,7 @@ impl State {
             }
             Event::AttemptFinished { task, fence, change, touched } => {
                 self.attempted(*task);
+                self.answered(*fence);
                 self.end_attempt(*fence, Billed::AtItsEnd, at);
                 self.with_task(*task, |t| t.touched.extend(touched.iter().cloned()));
                 let gating = Stage::Gating { change: change.clone() };
@@ -39,17 +40,25 @@ impl State {
                 // Reports come before the deadline; at the deadline it is the clock that ends it.
                 let is_over = self.lease(*fence).is_some_and(|lease| at >= lease.deadline);
                 let billed = if is_over { Billed::Later } else { Billed::AtItsEnd };
+                self.broke(*fence, failure.kind);
                 self.end_attempt(*fence, billed, at);
                 self.with_checklist(*task, Checklist::failed);
                 self.fail(*task, failure);
             }
-            Event::AttemptInterrupted { task, fence, .. } => {
-                self.end_attempt(*fence, Billed::Later, at);
+            Event::AttemptInterrupted { task, fence, cause } => {
+                let billed = match cause {
+                    Interruption::ProviderParked => Billed::AtItsEnd,
+                    Interruption::HostRestarted
+                    | Interruption::LeaseExpired
+                    | Interruption::MissionPaused => Billed::Later,
+                };
+                self.end_attempt(*fence, billed, at);
                 self.with_checklist(*task, Checklist::interrupted);
                 self.move_to(*task, Stage::Ready);
             }
             Event::CheckpointRaised { task, fence, question, change } => {
                 self.attempted(*task);
+                self.answered(*fence);
                 self.end_attempt(*fence, Billed::AtItsEnd, at);
                 self.with_task(*task, |t| {
                     t.unfinished = change.clone().or(t.unfinished.take());
@@ -120,6 +129,7 @@ impl State {
             reservation,
             pick: _,
             because: _,
+            route,
         } = event
         else {
             return;
@@ -138,6 +148,7 @@ impl State {
             t.started_at.get_or_insert(*granted_at);
             t.phase_base = Some(since.clone());
             t.last_agent = Some(*agent);
+            t.tier = route.as_ref().map(|route| route.tier);
         });
         self.with_checklist(*task, |list| list.begun(*granted_at));
         let billed = if reservation.is_some() { Billed::Later } else { Billed::AtItsEnd };
@@ -145,6 +156,7 @@ impl State {
         let drawn = reservation.as_ref().unwrap_or(&unknown);
         let id = self.ledger.attempt_reserved(account.clone(), *reserved, drawn, at);
         self.count(mission);
+        self.enter(route.as_deref(), *fence);
         self.take_seat(*agent, *task, *fence);
         self.begin_running(*task, *fence, *agent);
         self.note_hand(*task, *agent);
@@ -158,6 +170,7 @@ impl State {
             reserved: *reserved,
             reservation: Some(id),
             account,
+            route: route.clone(),
             billed,
             granted_at: *granted_at,
             expires_at: *expires_at,
@@ -169,6 +182,7 @@ impl State {
             phase: *phase,
             base: base.clone(),
             since,
+            route: route.clone(),
         };
         self.begin_live(*fence, mission, Live::Attempt(lease), effect);
     }
