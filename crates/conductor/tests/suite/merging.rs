@@ -3,7 +3,7 @@
 use kapelle_conductor::Opened;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::plan::Plan;
-use kapelle_core::policy::Check;
+use kapelle_core::policy::{Check, Reading};
 use kapelle_core::status::Status;
 use kapelle_core::task::Stage;
 use kapelle_core::{Command, MissionId, State, TaskId};
@@ -22,7 +22,12 @@ fn mission(fixture: &Fixture, tasks: &[&str], check: &str) -> Command {
     let task = |id: &&str| format!(r#"{{"id": "{id}", "title": "task {id}"}}"#);
     let tasks = tasks.iter().map(task).collect::<Vec<_>>().join(", ");
     let plan = Plan::parse(&format!(r#"{{"tasks": [{tasks}]}}"#)).unwrap();
-    policy.checks = vec![Check { name: "c".into(), command: check.into(), timeout_ms: 20_000 }];
+    policy.checks = vec![Check {
+        name: "c".into(),
+        command: check.into(),
+        timeout_ms: 20_000,
+        reading: Reading::default(),
+    }];
     Command::OpenMission { request, goal, target, base, plan, policy, by }
 }
 

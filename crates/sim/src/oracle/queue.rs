@@ -89,7 +89,7 @@ impl Queue {
                 self.judge_serial(*task, facts, shadow)?;
                 let rivals = self.rivals(*task, facts, books, (shadow, record.at))?;
                 self.judge_order(*task, *pick, &rivals, record.at)?;
-                for lock in self.taken.take() {
+                if let Some(lock) = self.taken.take() {
                     let held = (lock.task, lock.expires_at);
                     self.locks.extend(lock.paths.into_iter().map(|path| (path, held)));
                 }
