@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::flow::Phase;
 use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
 use crate::policy::Policy;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
     PrepareBranch {
         mission: MissionId,
@@ -51,7 +53,7 @@ pub enum Effect {
 }
 
 /// What should be in flight, by fence, and which entries changed since somebody last looked.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Due {
     effects: BTreeMap<Fence, Effect>,
     changed: Vec<Fence>,

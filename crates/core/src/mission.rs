@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 /// Best score first, then the oldest.
 pub(crate) type ReadyKey = (Reverse<i64>, TaskId);
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mission {
     pub id: MissionId,
     pub goal: String,
@@ -50,7 +50,7 @@ pub struct Mission {
     pub(crate) chore_failures: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissionStage {
     Open,
     Proposed { commit: Commit },
@@ -60,7 +60,7 @@ pub enum MissionStage {
 }
 
 /// How many tasks are where a person would look for them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub completed: u32,
     pub dead: u32,

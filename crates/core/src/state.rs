@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::effect::Due;
 use crate::event::Chore;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, TaskId};
@@ -25,7 +27,7 @@ mod people;
 mod schedule;
 mod work;
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     missions: Vec<Mission>,
     tasks: Vec<Task>,
@@ -43,13 +45,13 @@ pub struct State {
 }
 
 /// What a fence stands for while it is current.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Live {
     Attempt(Lease),
     Chore { mission: MissionId, chore: Chore },
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
     pub task: TaskId,
     pub mission: MissionId,
@@ -61,7 +63,7 @@ pub struct Lease {
     pub deadline: Timestamp,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Timer {
     Lease(Fence),
     Deadline(Fence),

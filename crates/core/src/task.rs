@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::{Failure, FailureKind};
 use crate::ids::{Commit, Fence, MissionId, TaskId};
 use crate::money::Usd;
@@ -12,7 +14,7 @@ use crate::status::Status;
 use crate::time::Timestamp;
 use crate::{flow::Phase, mission::Mission};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     pub id: TaskId,
     pub mission: MissionId,
@@ -49,7 +51,7 @@ pub struct Task {
     pub ended_at: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Stage {
     /// For its dependencies.
     Waiting,

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{AgentId, Fence, Role};
 use crate::money::Usd;
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Team {
     pub seats: BTreeMap<AgentId, Seat>,
     /// How many attempts may run at the same time, whatever the number of seats.
@@ -15,7 +17,7 @@ pub struct Team {
     size: BTreeMap<Role, u32>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seat {
     pub fence: Option<Fence>,
     pub spent: Usd,
