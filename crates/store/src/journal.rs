@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use kapelle_core::{Record, Seq, Timestamp};
+use kapelle_core::{Event, Record, Seq, Timestamp};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
@@ -103,6 +103,11 @@ pub(crate) fn chain(previous: Hash, seq: Seq, at: Timestamp, epoch: Epoch, body:
     }
     hasher.update(body);
     Hash(hasher.finalize().into())
+}
+
+/// The event that a body tells.
+pub(crate) fn event(seq: Seq, body: &str) -> Result<Event, Error> {
+    serde_json::from_str(body).map_err(|source| Error::Unreadable { seq, source: Arc::new(source) })
 }
 
 /// What an append would add, or why it is refused. The rule of every implementation.

@@ -2,39 +2,43 @@
 //!
 //! Invariant: nothing here can write, and nothing here waits for the writer.
 
-use std::path::Path;
+use std::fmt;
 
-use kapelle_core::{Record, Seq};
-use rusqlite::Connection;
+use kapelle_core::{Record, Seq, State};
 
+use crate::backend::Backend;
+use crate::blobs;
 use crate::error::Error;
-use crate::journal::Head;
-use crate::{connection, projections, sqlite};
+use crate::fingerprint::{Fingerprint, fingerprints};
+use crate::journal::{Hash, Head};
+use crate::location::Location;
+use crate::open::open_read_only;
+use crate::search::{Hit, Query};
+use crate::snapshot;
 
-/// Enough to keep SQLite busy, little enough to keep in memory.
+/// Enough to keep a database busy, little enough to keep in memory.
 const PAGE_RECORDS: usize = 1_000;
 
-#[derive(Debug)]
 pub struct Reader {
-    conn: Connection,
+    pub(crate) backend: Box<dyn Backend>,
 }
 
 impl Reader {
-    pub fn open(path: &Path) -> Result<Reader, Error> {
-        Ok(Reader { conn: connection::open_read_only(path)? })
+    pub fn open(location: impl Into<Location>) -> Result<Reader, Error> {
+        Ok(Reader { backend: open_read_only(&location.into())? })
     }
 
     pub fn head(&self) -> Result<Head, Error> {
-        sqlite::head(&self.conn)
+        Ok(self.backend.look()?.0)
     }
 
     pub fn store_id(&self) -> Result<String, Error> {
-        sqlite::store_id(&self.conn)
+        self.backend.store_id()
     }
 
     /// At most `limit` records that come after `after`, in order.
     pub fn records(&self, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
-        sqlite::records(&self.conn, after, limit)
+        self.backend.read(after, limit)
     }
 
     /// Everything that comes after `after`, page by page.
@@ -43,9 +47,41 @@ impl Reader {
         History { reader: self, after, page: Vec::new().into_iter(), ended: false }
     }
 
+    /// The state of the last snapshot, and the record at which it was; the state before the first
+    /// record if there is none. What follows has to be folded.
+    pub fn snapshot(&self) -> Result<(State, Seq), Error> {
+        snapshot::state(&*self.backend)
+    }
+
     /// How far the tables for people reach.
     pub fn watermark(&self) -> Result<Seq, Error> {
-        projections::watermark(&self.conn)
+        self.backend.watermark()
+    }
+
+    /// What stands for the content of each table: equal content has equal fingerprints, on every
+    /// engine of storage.
+    pub fn tables(&self) -> Result<Vec<Fingerprint>, Error> {
+        fingerprints(&*self.backend)
+    }
+
+    /// How far the search reaches.
+    pub fn searchable(&self) -> Result<Seq, Error> {
+        self.backend.searchable()
+    }
+
+    pub fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
+        self.backend.search(query)
+    }
+
+    /// The content with this hash, if it is kept.
+    pub fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
+        blobs::get(&*self.backend, hash)
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").finish_non_exhaustive()
     }
 }
 
