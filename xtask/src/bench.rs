@@ -12,17 +12,22 @@ Measure a part of Kapelle in the release profile.
 Usage: cargo xtask bench NAME [--json]
 
   core     decisions, growth with the number of tasks, replay, schedules (about a minute)
+  store    life cycles on SQLite and PostgreSQL, syncs, claims, starts (about ten minutes)
+  peers    the same life cycles by queues that people use instead (about five minutes)
 
   --json   end with one line of JSON that holds every ratio
 
 Each figure is a ratio against a floor measured in the same run, because machines differ and are
 shared. Run it while nothing else does.
 
+The peers are installed for this from the registries, in a workspace of their own.
+
 Examples:
   cargo xtask bench core
+  cargo xtask bench store
   cargo xtask bench core --json";
 
-const NAMES: [&str; 1] = ["core"];
+const NAMES: [&str; 3] = ["core", "store", "peers"];
 
 pub fn command(mut args: Args) -> Result<ExitCode> {
     let json = args.flag("--json");
@@ -33,10 +38,24 @@ pub fn command(mut args: Args) -> Result<ExitCode> {
             Error::usage("what should be measured?").hint(format!("one of: {}", NAMES.join(", ")))
         );
     };
+    if name == "peers" {
+        return Err(run::become_program(&mut peers(json)));
+    }
     let package = format!("kapelle-{name}");
     let mut bench = cargo::cargo(&["bench", "--quiet", "--package", &package, "--bench", &name]);
     if json {
         bench.args(["--", "--json"]);
     }
     Err(run::become_program(&mut bench))
+}
+
+/// A workspace of its own, so that nobody's queue becomes a dependency of ours.
+fn peers(json: bool) -> std::process::Command {
+    let manifest = run::root().join("xtask/peers/Cargo.toml");
+    let mut peers = cargo::cargo(&["run", "--quiet", "--release", "--manifest-path"]);
+    peers.arg(manifest);
+    if json {
+        peers.args(["--", "--json"]);
+    }
+    peers
 }

@@ -13,6 +13,7 @@ use kapelle_core::ids::Role;
 use kapelle_core::policy::{Budget, Check, Policy};
 use kapelle_core::time::SECOND_MS;
 use kapelle_gateway::Prices;
+use kapelle_store::Durability;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
@@ -35,6 +36,7 @@ pub struct Config {
     pub retry: RetryConfig,
     pub sandbox: SandboxConfig,
     pub delivery: DeliveryConfig,
+    pub store: StoreConfig,
     /// Answers to questions that agents are known to ask, by `resume_id`.
     pub answers: BTreeMap<String, String>,
     /// Prices of models, in US dollars per million tokens.
@@ -118,6 +120,37 @@ pub struct SandboxConfig {
 pub struct DeliveryConfig {
     /// The branch that missions are delivered to. Default: the one that is checked out.
     pub target: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreConfig {
+    /// `sqlite`, a file in the state folder, or `postgres://user@host/database`. Default: `sqlite`.
+    /// The variable `KAPELLE_STORE_URL` wins over it; put an address with a password there.
+    pub url: Option<String>,
+    /// The project's name in a database: a-z, 0-9 and _. Default: that of the repository's folder.
+    pub project: Option<String>,
+    /// What an acknowledged change survives. Default: `full`.
+    pub durability: Option<DurabilityConfig>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DurabilityConfig {
+    /// `kill -9` and power loss.
+    Full,
+    /// `kill -9`; after power loss the last moments may be missing. Faster, with a warning.
+    Normal,
+}
+
+impl StoreConfig {
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        match self.durability {
+            None | Some(DurabilityConfig::Full) => Durability::Full,
+            Some(DurabilityConfig::Normal) => Durability::Normal,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -269,6 +302,7 @@ mod tests {
         assert!(wrong("[roles.developer]\nseats = 1").contains("`command` or `scripted`"));
         assert!(wrong("[flow]\nphases = [\"red\"]").contains("there are no checks"));
         assert!(wrong("[roles.tester]\ncommand = [\"a\"]\nseats = 0").contains("at least 1"));
+        assert!(wrong("[store]\ndurability = \"off\"").contains("line 2"));
         assert!(wrong("[roles.cook]\ncommand = [\"a\"]").contains("unknown variant"));
     }
 

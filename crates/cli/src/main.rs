@@ -11,12 +11,14 @@ mod look;
 mod output;
 mod project;
 mod reference;
+mod replay;
 mod run;
 mod session;
+mod store;
 
 use std::process::ExitCode;
 
-use args::{AgentCommand, AuditCommand, Cli, Command};
+use args::{AgentCommand, AuditCommand, Cli, Command, StoreCommand};
 use clap::Parser;
 use output::{Exit, Problem, say};
 
@@ -61,6 +63,11 @@ async fn dispatch(command: Command) -> Result<Exit, Problem> {
         Command::Resume(args) => ask::resume(args).await,
         Command::Cancel(args) => ask::cancel(args).await,
         Command::Audit(AuditCommand::Verify(args)) => look::audit(args).await,
+        Command::Replay(args) => replay::replay(args).await,
+        Command::Export(args) => store::export(args).await,
+        Command::Import(args) => store::import(args).await,
+        Command::Store(StoreCommand::Rebuild(args)) => store::rebuild(args).await,
+        Command::Store(StoreCommand::Move(args)) => store::carry(args).await,
         Command::Agent(AgentCommand::Scripted(args)) => {
             agent::scripted(&args).map(|code| if code == 0 { Exit::Done } else { Exit::Failed })
         }

@@ -1,11 +1,13 @@
 //! What stands for the content of a table, whichever database it is in.
 
+use kapelle_core::Seq;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::journal::Hash;
+use crate::projections;
 use crate::tables::all;
 use crate::value::Value;
 
@@ -21,20 +23,28 @@ fn as_text<S: serde::Serializer>(hash: &Hash, to: S) -> Result<S::Ok, S::Error> 
     to.collect_str(hash)
 }
 
-/// Rows are sorted here: databases disagree on how texts are sorted.
+/// Of the tables as they are.
 pub(crate) fn fingerprints(backend: &dyn Backend) -> Result<Vec<Fingerprint>, Error> {
-    let mut found = Vec::new();
-    for table in all() {
-        let mut rows = backend.table(table)?;
-        rows.sort();
-        let mut hasher = Sha256::new();
-        for value in rows.iter().flatten() {
-            update(&mut hasher, value);
-        }
-        let hash = Hash(hasher.finalize().into());
-        found.push(Fingerprint { table: table.name, rows: rows.len(), hash });
+    all().iter().map(|table| Ok(fingerprint(table.name, backend.table(table)?))).collect()
+}
+
+/// Of the tables as the first records of the journal make them, folded in memory.
+pub(crate) fn expected(backend: &dyn Backend, until: Seq) -> Result<Vec<Fingerprint>, Error> {
+    let mut rows: Vec<Vec<Vec<Value>>> = all().iter().map(|_| Vec::new()).collect();
+    for (of, changed) in projections::folded(backend, until)?.by_table() {
+        rows[of as usize] = changed.cloned().collect();
     }
-    Ok(found)
+    Ok(all().iter().zip(rows).map(|(table, rows)| fingerprint(table.name, rows)).collect())
+}
+
+/// Rows are sorted here: databases disagree on how texts are sorted.
+fn fingerprint(table: &'static str, mut rows: Vec<Vec<Value>>) -> Fingerprint {
+    rows.sort();
+    let mut hasher = Sha256::new();
+    for value in rows.iter().flatten() {
+        update(&mut hasher, value);
+    }
+    Fingerprint { table, rows: rows.len(), hash: Hash(hasher.finalize().into()) }
 }
 
 fn update(hasher: &mut Sha256, value: &Value) {

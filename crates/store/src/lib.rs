@@ -43,7 +43,7 @@ pub use location::{Durability, Location};
 pub use lock::{Holder, Leadership, holder};
 pub use memory::Memory;
 pub use postgres::Postgres;
-pub use reader::{History, Reader};
+pub use reader::{History, Moment, Reader};
 pub use sqlite::Sqlite;
 pub use tables::reference;
 pub use transfer::{Carried, ExportError, Rebuilt, carry_over, import, rebuild};

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use kapelle_core::{Event, MissionId, Record, Seq, State, TaskId};
+use kapelle_core::{AgentId, Event, MissionId, Record, Seq, State, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::Backend;
@@ -42,6 +42,7 @@ pub(crate) struct Fold {
 struct Touched {
     missions: BTreeSet<MissionId>,
     tasks: BTreeSet<TaskId>,
+    agents: BTreeSet<AgentId>,
     team: Team,
 }
 
@@ -57,6 +58,20 @@ pub(crate) fn catch_up(backend: &mut dyn Backend) -> Result<(), Error> {
     let mut fold = Fold::default();
     while !fold.advance(backend, REBUILD_RECORDS)? {}
     Ok(())
+}
+
+/// The rows of all tables after the first records, made in memory.
+pub(crate) fn folded(backend: &dyn Backend, until: Seq) -> Result<Changes, Error> {
+    let (mut fold, mut rows) = (Fold::default(), Changes::default());
+    while fold.seq < until {
+        let page = backend.read(fold.seq, REBUILD_RECORDS)?;
+        let wanted = page.partition_point(|record| record.seq <= until);
+        if wanted == 0 {
+            break;
+        }
+        rows.merge(fold.changes(&page[..wanted]));
+    }
+    Ok(rows)
 }
 
 /// Drops everything and folds the whole journal again.
@@ -129,8 +144,9 @@ impl Fold {
             let Some(mission) = self.state.mission(task.mission) else { continue };
             rows::task(task, mission, &mut changes);
         }
-        if touched.team == Team::Changed {
-            self.agents.write(&self.state, &mut changes);
+        match touched.team {
+            Team::Changed => self.agents.write_all(&self.state, &mut changes),
+            Team::AsBefore => self.agents.write(&touched.agents, &self.state, &mut changes),
         }
         changes
     }

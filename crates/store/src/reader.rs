@@ -4,12 +4,12 @@
 
 use std::fmt;
 
-use kapelle_core::{Record, Seq, State};
+use kapelle_core::{Engine, Record, Seq, State, Timestamp};
 
 use crate::backend::Backend;
 use crate::blobs;
 use crate::error::Error;
-use crate::fingerprint::{Fingerprint, fingerprints};
+use crate::fingerprint::{Fingerprint, expected, fingerprints};
 use crate::journal::{Hash, Head};
 use crate::location::Location;
 use crate::open::open_read_only;
@@ -50,7 +50,32 @@ impl Reader {
     /// The state of the last snapshot, and the record at which it was; the state before the first
     /// record if there is none. What follows has to be folded.
     pub fn snapshot(&self) -> Result<(State, Seq), Error> {
-        snapshot::state(&*self.backend)
+        Ok(snapshot::state(&*self.backend))
+    }
+
+    /// An engine that stands where the journal ends, from the last snapshot on.
+    pub fn recover(&self) -> Result<Engine, Error> {
+        let (state, at) = self.snapshot()?;
+        let rest: Vec<Record> = self.history(at).collect::<Result<_, _>>()?;
+        Ok(Engine::resume(state, at, rest))
+    }
+
+    /// The state after the last record that the moment covers, and which record that was.
+    pub fn state_at(&self, moment: Moment) -> Result<(State, Seq), Error> {
+        let (mut state, mut at) = (State::default(), Seq(0));
+        for record in self.history(Seq(0)) {
+            let record = record?;
+            let covered = match moment {
+                Moment::Seq(seq) => record.seq <= seq,
+                Moment::Time(time) => record.at <= time,
+            };
+            if !covered {
+                break;
+            }
+            state.apply(&record.event, record.at);
+            at = record.seq;
+        }
+        Ok((state, at))
     }
 
     /// How far the tables for people reach.
@@ -62,6 +87,14 @@ impl Reader {
     /// engine of storage.
     pub fn tables(&self) -> Result<Vec<Fingerprint>, Error> {
         fingerprints(&*self.backend)
+    }
+
+    /// Tables that are not what the journal says, as far as they claim to reach.
+    pub fn wrong_tables(&self) -> Result<Vec<&'static str>, Error> {
+        let expected = expected(&*self.backend, self.watermark()?)?;
+        let found = self.tables()?;
+        let differing = expected.iter().zip(&found).filter(|(one, other)| one != other);
+        Ok(differing.map(|(one, _)| one.table).collect())
     }
 
     /// How far the search reaches.
@@ -77,6 +110,15 @@ impl Reader {
     pub fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
         blobs::get(&*self.backend, hash)
     }
+}
+
+/// A moment in the life of a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// With this record, and nothing later.
+    Seq(Seq),
+    /// With everything that was recorded until then.
+    Time(Timestamp),
 }
 
 impl fmt::Debug for Reader {

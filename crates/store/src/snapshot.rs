@@ -7,7 +7,6 @@ use kapelle_core::{Seq, State};
 use sha2::{Digest, Sha256};
 
 use crate::backend::Backend;
-use crate::error::Error;
 use crate::journal::{Hash, Head};
 use crate::projections::Fold;
 
@@ -63,25 +62,21 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(Fold, Head)> {
     (fold.seq() == head.seq).then_some((fold, head))
 }
 
-/// The fold of the last snapshot, if it is of this journal.
-pub(crate) fn load(backend: &dyn Backend) -> Result<Option<Fold>, Error> {
-    let Some(bytes) = backend.snapshot()? else { return Ok(None) };
-    let Some((fold, head)) = decode(&bytes) else { return Ok(None) };
-    let Some(before) = head.seq.0.checked_sub(1) else { return Ok(None) };
-    let rows = backend.rows(Seq(before), 1)?;
+/// The fold of the last snapshot, if it can be read and is of this journal.
+pub(crate) fn load(backend: &dyn Backend) -> Option<Fold> {
+    let bytes = backend.snapshot().ok().flatten()?;
+    let (fold, head) = decode(&bytes)?;
+    let before = head.seq.0.checked_sub(1)?;
+    let rows = backend.rows(Seq(before), 1).ok()?;
     let belongs = |row: &crate::backend::Row| {
         row.seq.cast_unsigned() == head.seq.0 && row.hash == head.hash.0
     };
-    Ok(rows.first().is_some_and(belongs).then_some(fold))
+    rows.first().is_some_and(belongs).then_some(fold)
 }
 
 /// The state at the end of the last snapshot, and where that is.
-pub(crate) fn state(backend: &dyn Backend) -> Result<(State, Seq), Error> {
-    Ok(match load(backend)? {
-        Some(fold) => {
-            let seq = fold.seq();
-            (fold.into_state(), seq)
-        }
-        None => (State::default(), Seq(0)),
-    })
+pub(crate) fn state(backend: &dyn Backend) -> (State, Seq) {
+    let fold = load(backend).unwrap_or_default();
+    let seq = fold.seq();
+    (fold.into_state(), seq)
 }

@@ -15,7 +15,8 @@ use crate::error::Error;
 use crate::fingerprint::{Fingerprint, fingerprints};
 use crate::journal::{Epoch, Hash, Head};
 use crate::location::Location;
-use crate::open::{open, open_read_only};
+use crate::lock::Holder;
+use crate::open::open;
 use crate::projections;
 use crate::reader::Reader;
 
@@ -138,12 +139,13 @@ pub fn import(from: &mut impl BufRead, to: impl Into<Location>) -> Result<Carrie
     finished(&mut *backend, head, 0)
 }
 
-/// Copies a whole store into an empty one, and folds its tables. The source is only read.
+/// Copies a whole store into an empty one, and folds its tables. The source stays as it is; its
+/// epoch is claimed, so that nobody can append to it meanwhile.
 pub fn carry_over(
     from: impl Into<Location>,
     to: impl Into<Location>,
 ) -> Result<Carried, AuditError> {
-    let source = open_read_only(&from.into())?;
+    let source = open_alone(&from.into())?;
     let mut target = open_empty(&to.into())?;
     let (mut head, mut epoch) = (Head::EMPTY, Epoch(0));
     loop {
@@ -168,8 +170,15 @@ pub fn carry_over(
     Ok(finished(&mut *target, head, blobs.len())?)
 }
 
+/// For writing, and alone.
+fn open_alone(location: &Location) -> Result<Box<dyn Backend>, Error> {
+    let mut backend = open(location)?;
+    backend.lead(&Holder::here())?;
+    Ok(backend)
+}
+
 fn open_empty(location: &Location) -> Result<Box<dyn Backend>, Error> {
-    let backend = open(location)?;
+    let backend = open_alone(location)?;
     match backend.look()?.0.seq.0 {
         0 => Ok(backend),
         records => Err(Error::NotEmpty { records }),
@@ -183,7 +192,7 @@ fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carri
 
 /// Folds the whole journal again, and says which tables had been something else.
 pub fn rebuild(location: impl Into<Location>) -> Result<Rebuilt, Error> {
-    let mut backend = open(&location.into())?;
+    let mut backend = open_alone(&location.into())?;
     projections::catch_up(&mut *backend)?;
     let before = fingerprints(&*backend)?;
     let seq = projections::rebuild(&mut *backend)?;

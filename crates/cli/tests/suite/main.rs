@@ -7,6 +7,9 @@
 mod agents;
 mod approval;
 mod budget;
+#[path = "../../../store/tests/store/cluster.rs"]
+#[allow(dead_code, reason = "the store's own tests use the rest")]
+mod cluster;
 mod crash;
 mod demo;
 mod fixture;
@@ -15,3 +18,4 @@ mod look;
 mod missions;
 mod people;
 mod sandbox;
+mod store;

@@ -1,7 +1,7 @@
 //! Attempts and the agents who make them. The state forgets an attempt when it ends; its row has
 //! to be written once more then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::event::Interruption;
 use kapelle_core::failure::Failure;
@@ -134,31 +134,40 @@ impl Agents {
         &mut self.0.entry(agent.to_string()).or_insert((agent, 0)).1
     }
 
-    /// Everybody at once: a team is small.
-    pub(super) fn write(&mut self, state: &State, changes: &mut Changes) {
-        let seats = &state.team().seats;
-        for agent in seats.keys() {
+    pub(super) fn write_all(&mut self, state: &State, changes: &mut Changes) {
+        for agent in state.team().seats.keys() {
             self.add(*agent);
         }
-        for (name, (agent, cost)) in &self.0 {
-            let seat = seats.get(agent);
-            let fence = seat.and_then(|seat| seat.fence);
-            let status = match (seat, fence) {
-                (None, _) => "retired",
-                (Some(_), None) => "idle",
-                (Some(_), Some(_)) => "busy",
-            };
-            let task = fence.and_then(|fence| state.lease(fence)).map(|lease| lease.task.0);
-            let row = [
-                name.into(),
-                agent.role.name().into(),
-                agent.seat.into(),
-                status.into(),
-                fence.map(|fence| fence.0).into(),
-                task.into(),
-                (*cost).into(),
-            ];
-            changes.put(Of::Agents, row);
+        for (agent, cost) in self.0.values() {
+            write_agent(*agent, *cost, state, changes);
         }
     }
+
+    pub(super) fn write(&mut self, some: &BTreeSet<AgentId>, state: &State, changes: &mut Changes) {
+        for agent in some {
+            let cost = *self.add(*agent);
+            write_agent(*agent, cost, state, changes);
+        }
+    }
+}
+
+fn write_agent(agent: AgentId, cost: u64, state: &State, changes: &mut Changes) {
+    let seat = state.team().seats.get(&agent);
+    let fence = seat.and_then(|seat| seat.fence);
+    let status = match (seat, fence) {
+        (None, _) => "retired",
+        (Some(_), None) => "idle",
+        (Some(_), Some(_)) => "busy",
+    };
+    let task = fence.and_then(|fence| state.lease(fence)).map(|lease| lease.task.0);
+    let row = [
+        agent.to_string().into(),
+        agent.role.name().into(),
+        agent.seat.into(),
+        status.into(),
+        fence.map(|fence| fence.0).into(),
+        task.into(),
+        cost.into(),
+    ];
+    changes.put(Of::Agents, row);
 }

@@ -21,6 +21,13 @@ impl Changes {
         self.rows.entry(of).or_default().insert(key, row.into());
     }
 
+    /// Later rows take the place of earlier ones.
+    pub(super) fn merge(&mut self, later: Changes) {
+        for (of, rows) in later.rows {
+            self.rows.entry(of).or_default().extend(rows);
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         self.rows.clear();
     }

@@ -24,14 +24,14 @@ impl Touched {
             }
             Event::TeamChanged { .. } => self.team = Team::Changed,
             Event::SettingsChanged { .. } => {}
-            Event::LeaseGranted { task, .. }
-            | Event::CostCharged { task, .. }
-            | Event::AttemptFinished { task, .. }
-            | Event::AttemptFailed { task, .. }
-            | Event::AttemptInterrupted { task, .. }
-            | Event::CheckpointRaised { task, .. } => {
+            Event::LeaseGranted { task, fence, .. }
+            | Event::CostCharged { task, fence, .. }
+            | Event::AttemptFinished { task, fence, .. }
+            | Event::AttemptFailed { task, fence, .. }
+            | Event::AttemptInterrupted { task, fence, .. }
+            | Event::CheckpointRaised { task, fence, .. } => {
                 self.task(state, *task);
-                self.team = Team::Changed;
+                self.agents.extend(state.lease(*fence).map(|lease| lease.agent));
             }
             Event::CheckpointAnswered { task, .. }
             | Event::ChangeRejected { task, .. }

@@ -54,6 +54,10 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Er
     let path = locate(path)?;
     create(&path)?;
     let mut conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // SQLite opens what it must not write all the same, and complains much later.
+    if conn.is_readonly(rusqlite::MAIN_DB)? {
+        return Err(Error::ReadOnly { what: path.display().to_string() });
+    }
     schema::inspect(&conn, &path)?;
     set(&conn, &WRITING)?;
     set_durability(&conn, Durability::Full)?;
@@ -131,7 +135,22 @@ fn locate(path: &Path) -> Result<PathBuf, Error> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    Ok(folder.canonicalize().map_err(Error::io(folder))?.join(name))
+    let place = folder.canonicalize().map_err(Error::io(folder))?.join(name);
+    refuse_linked_companions(&place)?;
+    Ok(place)
+}
+
+/// SQLite does not follow a link to the file, but it would follow one to its log.
+fn refuse_linked_companions(path: &Path) -> Result<(), Error> {
+    for ending in ["-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        let companion = PathBuf::from(name);
+        if fs::symlink_metadata(&companion).is_ok_and(|found| !found.is_file()) {
+            return Err(Error::NotPlainFile { path: companion });
+        }
+    }
+    Ok(())
 }
 
 /// Makes sure that there is a file which only its owner can read.

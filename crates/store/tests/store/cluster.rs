@@ -165,7 +165,11 @@ fn printed(program: &str, args: &[&str]) -> String {
 /// In PATH, or where Debian keeps the servers of all versions side by side.
 fn programs() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = std::env::split_paths(&path).find(|dir| dir.join("initdb").is_file());
+    // What is in PATH may be a link to where the rest is.
+    let in_path = std::env::split_paths(&path).find_map(|dir| {
+        let initdb = dir.join("initdb").canonicalize().ok()?;
+        Some(initdb.parent()?.to_owned())
+    });
     let debian = || {
         let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
         let mut found: Vec<PathBuf> = versions.flatten().map(|v| v.path().join("bin")).collect();
