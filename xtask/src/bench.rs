@@ -38,24 +38,13 @@ pub fn command(mut args: Args) -> Result<ExitCode> {
             Error::usage("what should be measured?").hint(format!("one of: {}", NAMES.join(", ")))
         );
     };
-    if name == "peers" {
-        return Err(run::become_program(&mut peers(json)));
-    }
+    // The peers are measured by the store's benchmark, beside the store.
+    let (name, only) = match name.as_str() {
+        "peers" => ("store", Some("peers")),
+        name => (name, None),
+    };
     let package = format!("kapelle-{name}");
-    let mut bench = cargo::cargo(&["bench", "--quiet", "--package", &package, "--bench", &name]);
-    if json {
-        bench.args(["--", "--json"]);
-    }
+    let mut bench = cargo::cargo(&["bench", "--quiet", "--package", &package, "--bench", name]);
+    bench.arg("--").args(only).args(json.then_some("--json"));
     Err(run::become_program(&mut bench))
-}
-
-/// A workspace of its own, so that nobody's queue becomes a dependency of ours.
-fn peers(json: bool) -> std::process::Command {
-    let manifest = run::root().join("xtask/peers/Cargo.toml");
-    let mut peers = cargo::cargo(&["run", "--quiet", "--release", "--manifest-path"]);
-    peers.arg(manifest);
-    if json {
-        peers.args(["--", "--json"]);
-    }
-    peers
 }

@@ -11,6 +11,7 @@ mod claim;
 #[allow(dead_code, reason = "the tests use the rest")]
 mod cluster;
 mod load;
+mod peers;
 mod probe;
 mod report;
 mod start;
@@ -41,6 +42,10 @@ fn main() {
     }
     if only("start") {
         start::measure(&mut report);
+    }
+    // Only when asked for: it installs other people's programs.
+    if asked.iter().any(|word| word == "peers") {
+        peers::measure(&mut report);
     }
     report.print(asked.iter().any(|word| word == "--json"));
 }
