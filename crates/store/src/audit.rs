@@ -10,7 +10,7 @@ use crate::backend::{Backend, Row};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, chain};
 use crate::location::Location;
-use crate::open::open_read_only;
+use crate::reader::Reader;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
@@ -53,8 +53,7 @@ const PAGE: usize = 10_000;
 
 /// Recomputes the whole chain of the store at `location`, which is only read.
 pub fn verify(location: impl Into<Location>) -> Result<Verified, AuditError> {
-    let backend = open_read_only(&location.into())?;
-    verify_backend(&*backend)
+    Reader::open(location)?.verify()
 }
 
 /// Whoever writes meanwhile only adds, so what is read page by page is one history. The watermark

@@ -40,8 +40,8 @@ pub enum Error {
         "{store} was written by a newer version: its schema is {found}, this version knows {known}"
     )]
     TooNew { store: String, found: i64, known: i64 },
-    #[error("{} is of the older schema {found}; the next run brings it up to date", path.display())]
-    TooOld { path: PathBuf, found: i64 },
+    #[error("{store} is of the older schema {found}; the next run brings it up to date")]
+    TooOld { store: String, found: i64 },
     #[error("{} is not a store of Kapelle", path.display())]
     NotAStore { path: PathBuf },
     #[error("there is no store in {store}")]

@@ -129,6 +129,11 @@ pub(crate) fn admit(
         if seq.0 != after.0 + 1 {
             return Err(Error::Gap { after, found: seq });
         }
+        for (what, value) in [("record number", seq.0), ("time", at.0), ("epoch", epoch.0)] {
+            if i64::try_from(value).is_err() {
+                return Err(Error::OutOfRange { what, value: value.to_string() });
+            }
+        }
         let body = serde_json::to_string(event)
             .map_err(|source| Error::Unwritable { seq, source: Arc::new(source) })?;
         hash = chain(hash, seq, at, epoch, &body);

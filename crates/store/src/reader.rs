@@ -6,6 +6,7 @@ use std::fmt;
 
 use kapelle_core::{Engine, Record, Seq, State, Timestamp};
 
+use crate::audit::{AuditError, Verified, verify_backend};
 use crate::backend::Backend;
 use crate::blobs;
 use crate::error::Error;
@@ -87,6 +88,11 @@ impl Reader {
     /// engine of storage.
     pub fn tables(&self) -> Result<Vec<Fingerprint>, Error> {
         fingerprints(&*self.backend)
+    }
+
+    /// Recomputes the whole chain.
+    pub fn verify(&self) -> Result<Verified, AuditError> {
+        verify_backend(&*self.backend)
     }
 
     /// Tables that are not what the journal says, as far as they claim to reach.

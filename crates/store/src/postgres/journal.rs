@@ -24,7 +24,7 @@ use crate::tables::Table;
 use crate::value::{Value, clamped};
 
 /// How long an append waits for a server that restarts, before it gives up.
-const RESTART_PATIENCE: Duration = Duration::from_secs(10);
+const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 const APPEND: &str =
@@ -71,7 +71,8 @@ impl Postgres {
         let link = Link::connect(&server, Use::Reading)?;
         match schema::found(&link, &server)? {
             Some(crate::migrations::VERSION) => Postgres::at(server, Use::Reading, link),
-            Some(_) | None => Err(Error::NoStore { store: server.to_string() }),
+            Some(found) => Err(Error::TooOld { store: server.to_string(), found }),
+            None => Err(Error::NoStore { store: server.to_string() }),
         }
     }
 

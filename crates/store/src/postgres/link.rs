@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, NoTls, Notification, Row, Statement};
+use tokio_postgres::{
+    AsyncMessage, Client, NoTls, Notification, Row, SimpleQueryMessage, Statement,
+};
 
 use crate::error::Error;
 use crate::location::{Durability, Server};
@@ -100,30 +102,21 @@ impl Link {
             Use::Writing(Durability::Full) => "SET synchronous_commit = on;".to_owned(),
             Use::Writing(Durability::Normal) => "SET synchronous_commit = off;".to_owned(),
         };
+        let told = DURABLE.map(|setting| format!("current_setting('{setting}')")).join(", ");
         // The server, too, has to notice that we are gone, for it holds our lock.
-        self.batch(format!(
+        let set = format!(
             "SET search_path TO {}, pg_catalog; SET client_min_messages = warning;
             SET tcp_keepalives_idle = {}; SET tcp_keepalives_interval = 1;
-            SET tcp_keepalives_count = {KEEPALIVE_RETRIES}; {only}",
+            SET tcp_keepalives_count = {KEEPALIVE_RETRIES}; {only} SELECT {told}",
             server.schema,
             KEEPALIVE_IDLE.as_secs(),
-        ))?;
-        if purpose == Use::Writing(Durability::Full) {
-            self.assert_durable()?;
+        );
+        let client = Arc::clone(&self.client);
+        let said = self.wait(async move { client.simple_query(&set).await })?;
+        match purpose {
+            Use::Writing(Durability::Full) => assert_durable(&said),
+            Use::Reading | Use::Answering | Use::Writing(Durability::Normal) => Ok(()),
         }
-        Ok(())
-    }
-
-    /// A server that was told not to sync says nothing when it loses data.
-    fn assert_durable(&self) -> Result<(), Error> {
-        for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
-            let rows = self.query(format!("SHOW {setting}"), Vec::new())?;
-            let found: String = rows.first().map_or_else(String::new, |row| row.get(0));
-            if found != "on" {
-                return Err(Error::Setting { setting, wanted: "on", found });
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -218,6 +211,23 @@ impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").finish_non_exhaustive()
     }
+}
+
+/// What has to be on, or the server loses what it acknowledged, and says nothing.
+const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
+
+fn assert_durable(said: &[SimpleQueryMessage]) -> Result<(), Error> {
+    let row = said.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    for (at, setting) in DURABLE.into_iter().enumerate() {
+        let found = row.and_then(|row| row.get(at)).unwrap_or("unknown");
+        if found != "on" {
+            return Err(Error::Setting { setting, wanted: "on", found: found.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 fn wait<T: Send + 'static>(

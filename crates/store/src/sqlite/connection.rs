@@ -82,7 +82,7 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, Error> {
     match schema::inspect(&conn, &path)? {
         Found::Current => Ok(conn),
         Found::Empty => Err(Error::NotAStore { path }),
-        Found::Older(found) => Err(Error::TooOld { path, found }),
+        Found::Older(found) => Err(Error::TooOld { store: path.display().to_string(), found }),
     }
 }
 
@@ -199,6 +199,14 @@ mod tests {
         let pragmas = ["journal_mode", "synchronous", "foreign_keys", "busy_timeout"];
         let told = pragmas.map(|pragma| told(&conn, pragma).unwrap());
         assert_eq!(told, ["wal", "2", "1", "30000"]);
+    }
+
+    #[test]
+    fn a_store_is_lighter_only_if_that_was_chosen() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open(&dir.path().join("db"), Durability::Normal).unwrap();
+        let told = ["journal_mode", "synchronous"].map(|pragma| told(&conn, pragma).unwrap());
+        assert_eq!(told, ["wal", "1"]);
     }
 
     /// A temporary database cannot have a write-ahead log; SQLite does not call that an error.

@@ -225,9 +225,8 @@ const INSERT: &str = "INSERT INTO journal (seq, at, epoch, body, hash) VALUES (?
 
 fn insert(conn: &Connection, epoch: Epoch, links: &[Link]) -> Result<(), Error> {
     let mut statement = conn.prepare_cached(INSERT)?;
-    let epoch = signed("epoch", epoch.0)?;
     for Link { seq, at, body, hash } in links {
-        let (seq, at) = (signed("record number", seq.0)?, signed("time", at.0)?);
+        let (seq, at, epoch) = (clamped(seq.0), clamped(at.0), clamped(epoch.0));
         statement.execute(params![seq, at, epoch, body, hash.0])?;
     }
     Ok(())
@@ -268,6 +267,23 @@ pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
 }
 
-pub(crate) fn signed(what: &'static str, value: u64) -> Result<i64, Error> {
-    i64::try_from(value).map_err(|_| Error::OutOfRange { what, value: value.to_string() })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tables are written lightly. An append that came after them must not be.
+    #[test]
+    fn an_append_after_a_fold_is_as_durable_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
+        let synchronous = |store: &Sqlite| -> i64 {
+            store.conn.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap()
+        };
+        assert_eq!(synchronous(&store), 2);
+        store.write_rows(&Changes::default(), Seq(0)).unwrap();
+        assert_eq!(synchronous(&store), 2);
+        let failed = store.lightly(|_| Err::<(), _>(Error::WriterGone));
+        assert!(failed.is_err());
+        assert_eq!(synchronous(&store), 2);
+    }
 }

@@ -16,6 +16,8 @@ use kapelle_store::Location;
 
 const KEEPER: &str = r#"
 set -eu
+# Whoever ends the tests by a signal to the whole group must not end the clearing up.
+trap '' INT TERM HUP
 bin=$1
 dir=$(mktemp -d /tmp/kapelle-pg-XXXXXX)
 trap '"$bin/pg_ctl" -D "$dir/data" -m immediate stop >/dev/null 2>&1 || true; rm -rf "$dir"' EXIT

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use kapelle_core::{Record, Seq};
+use kapelle_core::{Record, Seq, Timestamp};
 use kapelle_store::{Epoch, Error, Head, Journal, Memory, Postgres, Reader, Sqlite};
 
 use crate::{cluster, fixture};
@@ -53,6 +53,10 @@ fn story(journal: &mut dyn Journal) {
     let gap = [third.clone(), rest[1].clone()];
     refused(journal, epoch, Seq(2), &gap, "record 5 does not follow record 3");
     refused(journal, epoch, Seq(2), &batch, "record 1 does not follow record 2");
+
+    let mut late = third.clone();
+    late.at = Timestamp(u64::MAX);
+    refused(journal, epoch, Seq(2), &[late], "time 18446744073709551615 does not fit the store");
 
     // Whoever claims next is the only one who may append.
     let next = journal.claim_epoch().unwrap();

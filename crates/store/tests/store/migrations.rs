@@ -62,6 +62,8 @@ fn a_postgres_store_of_version_1_becomes_current_and_is_backed_up() {
     let schema = fixture::schema(&location);
     cluster.psql("public", &format!("CREATE SCHEMA {schema}")).unwrap();
     cluster.psql(&schema, POSTGRES_V1).unwrap();
+    let waiting = Reader::open(&location).unwrap_err();
+    assert!(matches!(waiting, Error::TooOld { found: 1, .. }), "{waiting}");
     drop(Postgres::open(&location).unwrap());
     is_current(&location);
     let backup = format!("{schema}_v1_backup");
