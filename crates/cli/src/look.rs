@@ -121,7 +121,7 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
     if !project.is_begun()? {
         return Err(Problem::refused("there is no journal here yet"));
     }
-    match kapelle_store::verify(&project.location()?) {
+    match kapelle_store::verify(project.location()?) {
         Ok(verified) => {
             let (records, head) = (verified.records, verified.head);
             if args.json {

@@ -61,7 +61,6 @@ impl Project {
     }
 
     /// Whether there is a journal to go on from.
-    #[must_use]
     pub fn is_begun(&self) -> Result<bool, Problem> {
         let location = self.location()?;
         match location.path() {
@@ -109,7 +108,7 @@ impl Project {
             return Err(Problem::refused("nothing has been started in this repository yet")
                 .hint("start a mission: kapelle run \"what you want\" --plan plan.json"));
         }
-        let reader = Reader::open(&self.location()?)?;
+        let reader = Reader::open(self.location()?)?;
         let engine = reader.recover()?;
         Ok((reader, engine))
     }

@@ -202,7 +202,7 @@ impl Session {
     }
 
     pub async fn report(&self, mission: MissionId) -> Result<(Report, Exit), Problem> {
-        let head = Reader::open(&self.project.location()?)?.head()?;
+        let head = Reader::open(self.project.location()?)?.head()?;
         let dashboard_url = self.dashboard.clone();
         let look = move |state: &State| {
             let mission = state.mission(mission)?;

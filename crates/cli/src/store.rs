@@ -16,7 +16,7 @@ use crate::project::Project;
 pub async fn rebuild(args: LookArgs) -> Result<Exit, Problem> {
     let project = begun().await?;
     let _alone = lead(&project)?;
-    let rebuilt = kapelle_store::rebuild(&project.location()?)?;
+    let rebuilt = kapelle_store::rebuild(project.location()?)?;
     let wrong: Vec<&str> = rebuilt.repaired().map(|table| table.table).collect();
     if args.json {
         let (seq, tables) = (rebuilt.seq, &rebuilt.after);
@@ -62,7 +62,7 @@ pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
 
 pub async fn export(args: ExportArgs) -> Result<Exit, Problem> {
     let project = begun().await?;
-    let reader = Reader::open(&project.location()?)?;
+    let reader = Reader::open(project.location()?)?;
     let Some(path) = &args.out else {
         let mut out = BufWriter::new(std::io::stdout().lock());
         return match write(&reader, &mut out) {

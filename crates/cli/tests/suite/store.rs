@@ -11,7 +11,7 @@ use crate::fixture::Fixture;
 
 /// A project with one delivered mission.
 fn delivered() -> Fixture {
-    let fixture = Fixture::with_agent("echo x > x.txt");
+    let fixture = Fixture::with_agent("echo x >> x.txt");
     fixture.run(&["do it", "--yes"]).expect(0);
     fixture
 }
@@ -134,9 +134,16 @@ fn a_wrong_address_is_explained_and_shows_no_password() {
 /// More agents than one file is rated for, and a durability that can lose something, are said aloud.
 #[test]
 fn people_are_warned_about_their_store() {
-    let config = "[team]\nworkers_max = 50\n[store]\ndurability = \"normal\"\n";
-    let fixture = Fixture::with_agent_and("echo x > x.txt", config);
-    fixture.run(&["do it", "--yes"]).expect(0).says("kapelle store move").says("power cut");
-    let fixture = Fixture::with_agent_and("echo x > x.txt", "[team]\nworkers_max = 20\n");
-    fixture.run(&["do it", "--yes"]).expect(0).says("many for a SQLite store");
+    let with_agents = |agents: &str, more: &str| {
+        let fixture = Fixture::with_agent_and("echo x > x.txt", more);
+        let config = fixture.file("kapelle.toml");
+        let config = config.replace("workers_max = 4", &format!("workers_max = {agents}"));
+        fixture.commit("kapelle.toml", &config);
+        fixture.run(&["do it", "--yes"]).expect(0)
+    };
+    let light = "[store]\ndurability = \"normal\"\n";
+    with_agents("50", light).says("kapelle store move").says("power cut");
+    with_agents("20", "").says("many for a SQLite store");
+    let few = with_agents("19", "").stderr;
+    assert!(!few.contains("SQLite store") && !few.contains("power cut"), "{few}");
 }

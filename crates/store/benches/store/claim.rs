@@ -30,7 +30,7 @@ pub fn measure(report: &mut Report) {
 fn claims(waiting: u32) -> Vec<f64> {
     let dir = tempfile::tempdir().unwrap();
     let mut world = World::with_tasks(waiting);
-    let writer = Writer::open(&Location::sqlite(&dir.path().join("db"))).unwrap();
+    let writer = Writer::open(Location::sqlite(&dir.path().join("db"))).unwrap();
     let mut head = Seq(0);
     let mut append = |records: Vec<kapelle_core::Record>| {
         let (told, heard) = mpsc::channel();

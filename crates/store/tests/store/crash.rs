@@ -38,7 +38,7 @@ fn location(place: &str) -> Location {
 #[test]
 fn child_appends() {
     let Ok(place) = std::env::var(CHILD_STORE) else { return };
-    let writer = Writer::open(&location(&place)).unwrap();
+    let writer = Writer::open(location(&place)).unwrap();
     let at = writer.opened_at().seq.0;
     println!("\nopened {at}");
     let records = long_history().split_off(at as usize);

@@ -30,7 +30,7 @@ fn append(writer: &Writer, expected: Seq, records: &[Record]) -> Result<Head, Er
 fn child_leads() {
     let Ok(place) = std::env::var(CHILD_STORE) else { return };
     let (url, project) = place.split_once(' ').unwrap();
-    let writer = Writer::open(&Location::postgres(url, project).unwrap()).unwrap();
+    let writer = Writer::open(Location::postgres(url, project).unwrap()).unwrap();
     println!("\nleading");
     let records = records();
     let mut head = writer.opened_at().seq;

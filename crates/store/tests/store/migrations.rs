@@ -97,7 +97,7 @@ fn wrong_values_and_dangling_references_are_refused_by_the_server() {
         ("UPDATE attempts SET failure_kind = 'bad luck'", "check constraint"),
         ("UPDATE checks SET passed = 2", "check constraint"),
         ("UPDATE checkpoints SET options = '['", "invalid input syntax for type json"),
-        ("UPDATE tasks SET mission_id = 'm9'", "foreign key"),
+        ("UPDATE tasks SET mission_id = 'm9' WHERE id = 1", "foreign key"),
         ("UPDATE attempts SET agent = 'developer-9'", "foreign key"),
         ("INSERT INTO task_dependencies VALUES (1, 99)", "foreign key"),
         ("UPDATE tasks SET cost_usd_micros = NULL", "not-null"),
