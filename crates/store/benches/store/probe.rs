@@ -89,7 +89,8 @@ impl Probe for Postgres {
         let ats: Vec<i64> = rows.iter().map(|row| row.at).collect();
         let bodies: Vec<&str> = rows.iter().map(|row| row.body.as_str()).collect();
         let hashes: Vec<&[u8]> = rows.iter().map(|row| row.hash.as_slice()).collect();
-        let write = self.client.execute(&self.insert, &[&seqs, &ats, &bodies, &hashes]);
-        self.runtime.block_on(write).unwrap();
+        let insert =
+            async { self.client.execute(&self.insert, &[&seqs, &ats, &bodies, &hashes]).await };
+        self.runtime.block_on(insert).unwrap();
     }
 }
