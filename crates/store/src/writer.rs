@@ -97,13 +97,19 @@ impl Writer {
         let folding = Arc::new(Mutex::new(None));
         let wake = Arc::new(Wake::default());
         wake.tell(opened_at.seq);
+        // With nothing to catch up with, the fold is left alone until there is: a start has enough
+        // to do, and would have to share the machine with it.
+        let written = store.watermark()?;
+        let behind = (written < opened_at.seq).then(Instant::now);
+        let unsearchable = (store.searchable()? < opened_at.seq).then(Instant::now);
         let desk = Desk {
             store,
             inbox,
             fold: None,
-            behind_since: Some(Instant::now()),
+            written,
+            behind_since: behind,
             fold_after: None,
-            unsearchable_since: Some(Instant::now()),
+            unsearchable_since: unsearchable,
             snapshots: Snapshots::default(),
             folding: Arc::clone(&folding),
             wake: Arc::clone(&wake),
@@ -249,6 +255,8 @@ struct Desk {
     inbox: Receiver<Message>,
     /// None: to be taken up from a snapshot, or from the start of the journal.
     fold: Option<Fold>,
+    /// How far the tables were written when there was no fold.
+    written: Seq,
     /// Since when there is something to fold.
     behind_since: Option<Instant>,
     /// Folding failed; it is not tried again before this.
@@ -295,7 +303,7 @@ impl Desk {
         let patience = match (self.behind_since, self.fold_after) {
             (Some(_), Some(moment)) => moment.saturating_duration_since(Instant::now()),
             (Some(since), None) => LULL.min(LAG_MAX.saturating_sub(since.elapsed())),
-            (None, _) if self.unsearchable_since.is_some() => LULL,
+            (None, _) if self.unsearchable_since.is_some() && self.fold.is_some() => LULL,
             (None, _) if self.snapshots.under_way.is_some() => LAG_MAX,
             (None, _) => return self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
@@ -362,7 +370,7 @@ impl Desk {
     }
 
     fn folded(&self) -> Seq {
-        self.fold.as_ref().map_or(Seq(0), Fold::seq)
+        self.fold.as_ref().map_or(self.written, Fold::seq)
     }
 
     /// Does everything that was left for later.
@@ -398,7 +406,7 @@ impl Desk {
             }
             Err(_) => {
                 // Its state may be ahead of the tables.
-                self.fold = None;
+                (self.fold, self.written) = (None, Seq(0));
                 self.fold_after = Some(Instant::now() + FOLD_RETRY);
             }
         }

@@ -17,11 +17,11 @@ use crate::report::{Goal, Report, median};
 use crate::world::{World, commit};
 
 /// Enough that the tables are folded many times under way.
-const CYCLES: u32 = 20_000;
+const CYCLES: u32 = 10_000;
 
 /// Measured until so many rounds were undisturbed, or given up on.
-const ROUNDS: usize = 5;
-const TRIES_MAX: usize = 15;
+const ROUNDS: usize = 3;
+const TRIES_MAX: usize = 9;
 
 /// Two floors of one round that differ by more tell of somebody else's load.
 const DISTURBED: f64 = 1.25;

@@ -11,9 +11,9 @@ use kapelle_store::{Location, Reader, Writer};
 use crate::report::{Goal, Report, median};
 use crate::world::World;
 
-/// Nine events a task, and the plans.
-const TASKS: u32 = 112_000;
-const ROUNDS: usize = 5;
+/// Eight events a task, and the plans.
+const TASKS: u32 = 125_500;
+const ROUNDS: usize = 3;
 const BATCH: usize = 10_000;
 
 pub fn measure(report: &mut Report) {
