@@ -12,6 +12,8 @@ Measure a part of Kapelle in the release profile.
 Usage: cargo xtask bench NAME [--json]
 
   core       decisions, growth with the number of tasks, replay, schedules (about a minute)
+  store      life cycles on SQLite and PostgreSQL, syncs, claims, starts (about ten minutes)
+  peers      the same life cycles by queues that people use instead (about five minutes)
   workspace  worktrees, sandboxes, candidates, supervised processes (about two minutes)
 
   --json     end with one line of JSON that holds every ratio
@@ -19,11 +21,14 @@ Usage: cargo xtask bench NAME [--json]
 Each figure is a ratio against a floor measured in the same run, because machines differ and are
 shared. Run it while nothing else does.
 
+The peers are installed for this from the registries, in a workspace of their own.
+
 Examples:
   cargo xtask bench core
+  cargo xtask bench store
   cargo xtask bench core --json";
 
-const NAMES: [&str; 2] = ["core", "workspace"];
+const NAMES: [&str; 4] = ["core", "store", "peers", "workspace"];
 
 pub fn command(mut args: Args) -> Result<ExitCode> {
     let json = args.flag("--json");
@@ -34,10 +39,13 @@ pub fn command(mut args: Args) -> Result<ExitCode> {
             Error::usage("what should be measured?").hint(format!("one of: {}", NAMES.join(", ")))
         );
     };
+    // The peers are measured by the store's benchmark, beside the store.
+    let (name, only) = match name.as_str() {
+        "peers" => ("store", Some("peers")),
+        name => (name, None),
+    };
     let package = format!("kapelle-{name}");
-    let mut bench = cargo::cargo(&["bench", "--quiet", "--package", &package, "--bench", &name]);
-    if json {
-        bench.args(["--", "--json"]);
-    }
+    let mut bench = cargo::cargo(&["bench", "--quiet", "--package", &package, "--bench", name]);
+    bench.arg("--").args(only).args(json.then_some("--json"));
     Err(run::become_program(&mut bench))
 }

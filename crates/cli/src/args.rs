@@ -58,6 +58,15 @@ pub enum Command {
     Sandbox(SandboxCommand),
     /// List the work that was kept before trees were removed, and get it back
     Recover(RecoverArgs),
+    /// Look at the project as it was at some moment
+    Replay(ReplayArgs),
+    /// Write the journal as lines of JSON
+    Export(ExportArgs),
+    /// Read an export into an empty store
+    Import(ImportArgs),
+    /// Look after the store
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Programs that are agents
     #[command(subcommand, hide = true)]
     Agent(AgentCommand),
@@ -80,6 +89,14 @@ pub enum SandboxCommand {
     Explain(LookArgs),
 }
 
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Make the tables for people anew, and say which of them had been wrong
+    Rebuild(LookArgs),
+    /// Copy everything to another store: from SQLite to PostgreSQL, or back
+    Move(MoveArgs),
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kapelle sandbox run -- sh -c 'cat ~/.ssh/id_ed25519'
@@ -88,6 +105,23 @@ pub struct SandboxRunArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kapelle replay --at 120
+  kapelle replay --at 2026-11-16T09:30:00Z --json
+  kapelle replay --at 120 --diff 150")]
+pub struct ReplayArgs {
+    /// The moment: the number of a record, or a time in UTC such as 2026-11-16T09:30:00Z
+    #[arg(long, value_name = "SEQ|TIME")]
+    pub at: String,
+    /// Show what changed from then to this moment instead
+    #[arg(long, value_name = "SEQ|TIME")]
+    pub diff: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +138,50 @@ pub struct RecoverArgs {
     /// Make a branch of it
     #[arg(long, requires = "name")]
     pub branch: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kapelle export > journal.jsonl
+  kapelle export --out journal.jsonl --json")]
+pub struct ExportArgs {
+    /// Where to write it; it must not be there yet [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// With --out: print what was written as JSON
+    #[arg(long, requires = "out")]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kapelle import journal.jsonl
+  zcat journal.jsonl.gz | kapelle import -")]
+pub struct ImportArgs {
+    /// An export; - for standard input
+    pub file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kapelle store move --to postgres://kapelle@db.example/kapelle
+  kapelle store move --to postgres://kapelle@db.example/kapelle --project web_shop
+  kapelle store move --to sqlite:.kapelle/back.db
+
+The source stays as it is. Set [store] url in kapelle.toml to the new place afterwards.")]
+pub struct MoveArgs {
+    /// Where to: sqlite, sqlite:FILE or postgres://user@host/database; it has to be empty
+    #[arg(long, value_name = "URL")]
+    pub to: String,
+    /// The project's name there [default: that of the configuration, or of the folder]
+    #[arg(long, value_name = "NAME")]
+    pub project: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

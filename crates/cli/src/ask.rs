@@ -116,7 +116,7 @@ async fn carry_out(
 }
 
 fn record_alone(project: &Project, command: Command) -> Result<(), Problem> {
-    record(&project.state_dir(), command).map_err(|error| match error {
+    record(&project.state_dir(), &project.location()?, command).map_err(|error| match error {
         kapelle_conductor::Error::Refused(refusal) => Problem::refused(refusal),
         other => Problem::environment(other),
     })

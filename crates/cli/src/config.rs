@@ -16,6 +16,7 @@ use kapelle_core::policy::{Budget, Check, Parser, Policy, Reading};
 use kapelle_core::price::Prices;
 use kapelle_core::time::SECOND_MS;
 use kapelle_gateway::prices;
+use kapelle_store::Durability;
 use kapelle_workspace::egress::AllowList;
 use kapelle_workspace::secrets;
 use schemars::JsonSchema;
@@ -41,6 +42,7 @@ pub struct Config {
     pub sandbox: SandboxConfig,
     pub secrets: SecretsConfig,
     pub delivery: DeliveryConfig,
+    pub store: StoreConfig,
     /// Answers to questions that agents are known to ask, by `resume_id`.
     pub answers: BTreeMap<String, String>,
     /// Prices of models, in US dollars per million tokens.
@@ -177,6 +179,37 @@ pub struct SecretsConfig {
 pub struct DeliveryConfig {
     /// The branch that missions are delivered to. Default: the one that is checked out.
     pub target: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreConfig {
+    /// `sqlite`, a file in the state folder, or `postgres://user@host/database`. Default: `sqlite`.
+    /// The variable `KAPELLE_STORE_URL` wins over it; put an address with a password there.
+    pub url: Option<String>,
+    /// The project's name in a database: a-z, 0-9 and _. Default: that of the repository's folder.
+    pub project: Option<String>,
+    /// What an acknowledged change survives. Default: `full`.
+    pub durability: Option<DurabilityConfig>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DurabilityConfig {
+    /// `kill -9` and power loss.
+    Full,
+    /// `kill -9`; after power loss the last moments may be missing. Faster, with a warning.
+    Normal,
+}
+
+impl StoreConfig {
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        match self.durability {
+            None | Some(DurabilityConfig::Full) => Durability::Full,
+            Some(DurabilityConfig::Normal) => Durability::Normal,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -377,6 +410,7 @@ mod tests {
         let percent = "[checks.t]\ncommand = \"a\"\ncoverage_min = 180";
         assert!(wrong(percent).contains("[checks.t]: 180 is not between 0 and 100"));
         assert!(wrong("[checks.t]\ncommand = \"a\"\nparser = \"junitt\"").contains("`junit`"));
+        assert!(wrong("[store]\ndurability = \"off\"").contains("line 2"));
         assert!(wrong("[roles.cook]\ncommand = [\"a\"]").contains("unknown variant"));
     }
 

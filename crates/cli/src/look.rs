@@ -2,6 +2,7 @@
 
 use kapelle_core::{Seq, State, why};
 use kapelle_server::{view, wire};
+use kapelle_store::AuditError;
 
 use crate::args::{LogArgs, LookArgs, WhyArgs};
 use crate::ask::find_task;
@@ -70,7 +71,7 @@ pub async fn tasks(args: LookArgs) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-fn rows(state: &State) -> Vec<wire::Task> {
+pub fn rows(state: &State) -> Vec<wire::Task> {
     let missions = state.missions();
     missions
         .flat_map(|mission| state.tasks_of(mission).map(|task| view::task(state, mission, task)))
@@ -117,11 +118,10 @@ pub async fn log(args: LogArgs) -> Result<Exit, Problem> {
 
 pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
-    let path = kapelle_conductor::project::store_path(&project.state_dir());
-    if !path.exists() {
+    if !project.is_begun()? {
         return Err(Problem::refused("there is no journal here yet"));
     }
-    match kapelle_store::verify(&path) {
+    match kapelle_store::verify(project.location()?) {
         Ok(verified) => {
             let (records, head) = (verified.records, verified.head);
             if args.json {
@@ -133,7 +133,12 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
             }
             Ok(Exit::Done)
         }
-        Err(broken) => Err(Problem::new(Exit::Failed, broken)
-            .hint("somebody or something changed the file; restore it from a backup")),
+        Err(AuditError::Broken(broken)) => Err(Problem::new(Exit::Failed, broken)
+            .hint("somebody or something changed the store; restore it from a backup")),
+        Err(AuditError::Store(damaged @ kapelle_store::Error::Damaged { .. })) => {
+            let problem = Problem::from(damaged);
+            Err(Problem { exit: Exit::Failed, ..problem })
+        }
+        Err(AuditError::Store(error)) => Err(error.into()),
     }
 }

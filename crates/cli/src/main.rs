@@ -12,13 +12,15 @@ mod output;
 mod project;
 mod recover;
 mod reference;
+mod replay;
 mod run;
 mod sandbox;
 mod session;
+mod store;
 
 use std::process::ExitCode;
 
-use args::{AgentCommand, AuditCommand, Cli, Command, SandboxCommand};
+use args::{AgentCommand, AuditCommand, Cli, Command, SandboxCommand, StoreCommand};
 use clap::Parser;
 use output::{Exit, Problem, say};
 
@@ -74,6 +76,11 @@ async fn dispatch(command: Command) -> Result<Exit, Problem> {
         Command::Sandbox(SandboxCommand::Explain(args)) => sandbox::explain(&args).await,
         Command::Recover(args) => recover::recover(&args).await,
         Command::Audit(AuditCommand::Verify(args)) => look::audit(args).await,
+        Command::Replay(args) => replay::replay(args).await,
+        Command::Export(args) => store::export(args).await,
+        Command::Import(args) => store::import(args).await,
+        Command::Store(StoreCommand::Rebuild(args)) => store::rebuild(args).await,
+        Command::Store(StoreCommand::Move(args)) => store::carry(args).await,
         Command::Agent(AgentCommand::Scripted(args)) => {
             agent::scripted(&args).map(|code| if code == 0 { Exit::Done } else { Exit::Failed })
         }

@@ -123,7 +123,34 @@ impl From<kapelle_workspace::worktree::Error> for Problem {
 
 impl From<kapelle_store::Error> for Problem {
     fn from(error: kapelle_store::Error) -> Problem {
-        Problem::environment(error)
+        use kapelle_store::Error;
+        let problem = Problem::environment(&error);
+        let hint = match error {
+            Error::DiskFull { .. } => {
+                "make room and go on with: kapelle run --resume; nothing that was acknowledged is lost"
+            }
+            Error::ReadOnly { .. } => "make the state folder and its files writable for yourself",
+            Error::Damaged { .. } => {
+                "restore the store from a backup, or import an export: kapelle import FILE"
+            }
+            Error::Locked { .. } => "close the other program's transaction and try again",
+            Error::Lost { .. } => {
+                "is the server running, and is [store] url right? Go on with: kapelle run --resume"
+            }
+            Error::TooNew { .. } => "use a newer Kapelle; this one leaves the store alone",
+            Error::TooOld { .. } => {
+                "run any command that changes something, such as kapelle run --resume; a backup is made first"
+            }
+            Error::NotPlainFile { .. } => "remove the link; state files must be plain files",
+            Error::Setting { .. } => {
+                "let the database sync its writes, or choose [store] durability = \"normal\""
+            }
+            Error::NotEmpty { .. } => "choose another place, or move what is there out of the way",
+            Error::Import { .. } => "the file is not a whole export, or was changed on its way",
+            Error::Held { .. } | Error::StaleEpoch { .. } => return Problem::refused(error),
+            _ => return problem,
+        };
+        problem.hint(hint)
     }
 }
 

@@ -11,8 +11,8 @@ use kapelle_conductor::Driver;
 use kapelle_conductor::project::{OpenError, Opened, Settings, open, store_path};
 use kapelle_core::flow::Phase;
 use kapelle_core::policy::Sandbox as Choice;
-use kapelle_core::{Command, Engine, Role, Seq};
-use kapelle_store::Reader;
+use kapelle_core::{Command, Engine, Role};
+use kapelle_store::{Durability, Location, Reader};
 use kapelle_workspace::Repository;
 use kapelle_workspace::sandbox::Sandboxing;
 
@@ -21,6 +21,12 @@ use crate::output::{Exit, Problem, say};
 use crate::sandbox;
 
 pub const STATE_DIR: &str = ".kapelle";
+
+/// Wins over `[store] url`: an address with a password does not belong into a repository.
+const STORE_URL: &str = "KAPELLE_STORE_URL";
+
+/// As long as the store lets a project's name be.
+const PLAIN_NAME_CHARS_MAX: usize = 40;
 
 #[derive(Debug)]
 pub struct Project {
@@ -57,32 +63,77 @@ impl Project {
     }
 
     /// Whether there is a journal to go on from.
-    #[must_use]
-    pub fn is_begun(&self) -> bool {
-        store_path(&self.state_dir()).exists()
+    pub fn is_begun(&self) -> Result<bool, Problem> {
+        let location = self.location()?;
+        match location.path() {
+            Some(path) => Ok(path.exists()),
+            None => match Reader::open(&location) {
+                Ok(_) => Ok(true),
+                Err(kapelle_store::Error::NoStore { .. }) => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+
+    /// Where the journal is, as the configuration or `KAPELLE_STORE_URL` has it.
+    pub fn location(&self) -> Result<Location, Problem> {
+        let store = &self.config.store;
+        let url = std::env::var(STORE_URL).ok().or_else(|| store.url.clone());
+        let location = self.place_of_store(url.as_deref(), store.project.as_deref())?;
+        Ok(location.with(store.durability()))
+    }
+
+    /// A place by its address: `sqlite`, `sqlite:FILE` or `postgres://…`.
+    pub fn place_of_store(
+        &self,
+        url: Option<&str>,
+        project: Option<&str>,
+    ) -> Result<Location, Problem> {
+        match url {
+            None | Some("sqlite") => Ok(Location::sqlite(&store_path(&self.state_dir()))),
+            Some(url) => match url.strip_prefix("sqlite:") {
+                Some(file) => Ok(Location::sqlite(&self.repo.root().join(file))),
+                None => {
+                    let name = project.map_or_else(|| plain_name(&self.name()), str::to_owned);
+                    Location::postgres(url, &name).map_err(|wrong| {
+                        Problem::usage(wrong)
+                            .hint("[store] url is `sqlite` or `postgres://user@host/database`")
+                    })
+                }
+            },
+        }
     }
 
     /// The state as the journal tells it, without disturbing whoever runs the project.
     pub fn read(&self) -> Result<(Reader, Engine), Problem> {
-        let path = store_path(&self.state_dir());
-        if !self.is_begun() {
+        if !self.is_begun()? {
             return Err(Problem::refused("nothing has been started in this repository yet")
                 .hint("start a mission: kapelle run \"what you want\" --plan plan.json"));
         }
-        let reader = Reader::open(&path)?;
-        let mut history = Vec::new();
-        for record in reader.history(Seq(0)) {
-            history.push(record?);
-        }
-        Ok((reader, Engine::recover(history)))
+        let reader = Reader::open(self.location()?)?;
+        let engine = reader.recover()?;
+        Ok((reader, engine))
+    }
+
+    /// The state folder, for its owner alone and out of git's sight.
+    pub async fn make_state_dir(&self) -> Result<(), Problem> {
+        self.repo.exclude_locally(&format!("/{STATE_DIR}/")).await?;
+        let dir = self.state_dir();
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
+        builder
+            .create(&dir)
+            .map_err(|why| Problem::environment(format!("{}: {why}", dir.display())))
     }
 
     /// Takes the lead and starts the conductor.
     pub async fn open(&self) -> Result<Opened, Problem> {
         self.repo.exclude_locally(&format!("/{STATE_DIR}/")).await?;
+        self.warn_of_store()?;
         let settings = Settings {
             repo: self.repo.clone(),
             dir: self.state_dir(),
+            store: self.location()?,
             drivers: self.drivers()?,
             sandboxing: sandbox::of_project(self).await?,
             prices: self.config.prices().map_err(Problem::usage)?,
@@ -97,6 +148,20 @@ impl Project {
         let (seats, workers_max) = (self.config.seats(), self.config.workers_max());
         opened.handle.send(Command::ConfigureTeam { seats, workers_max }).await?;
         Ok(opened)
+    }
+
+    /// What a person should know about the store before a team works on it.
+    fn warn_of_store(&self) -> Result<(), Problem> {
+        let location = self.location()?;
+        if let Some(advice) = kapelle_store::advice(&location, self.config.workers_max()) {
+            say(format!("WARNING: {advice}"));
+        }
+        if self.config.store.durability() == Durability::Normal {
+            say(
+                "WARNING: [store] durability = \"normal\": after a power cut the last moments may be missing",
+            );
+        }
+        Ok(())
     }
 
     /// The rules for a mission that is opened now, with the answers that scenarios bring along.
@@ -249,6 +314,12 @@ pub async fn ready_to_confine(choice: Choice, config: &Config) -> Result<(), Pro
                 .hint(format!("{hint}; or accept the risk with --unsandboxed, which is recorded")))
         }
     }
+}
+
+/// A folder's name as a database takes it.
+fn plain_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    name.chars().take(PLAIN_NAME_CHARS_MAX).map(plain).collect()
 }
 
 /// Through a link, whoever made it would choose where the journal and the token are written.

@@ -34,6 +34,7 @@ fn files() -> Result<Vec<(&'static str, String)>, Problem> {
         ("cli.md", cli()),
         ("exit-codes.md", exit_codes()),
         ("task-states.md", task_states()),
+        ("store-schema.md", format!("{GENERATED}{}", kapelle_store::reference())),
         ("kapelle.schema.json", schema::<Config>()?),
         ("plan.schema.json", schema::<Plan>()?),
         ("report.schema.json", schema::<Report>()?),

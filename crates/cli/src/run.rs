@@ -155,7 +155,7 @@ pub async fn ready_to_resume(project: &Project) -> Result<(), Problem> {
     for request in &requests {
         project.ready_to_work(&project.policy()?.flow, request.sandbox).await?;
     }
-    if !project.is_begun() {
+    if !project.is_begun()? {
         return if requests.is_empty() { Err(nothing_to_resume()) } else { Ok(()) };
     }
     let (_, engine) = project.read()?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use kapelle_conductor::project::{Opened, store_path};
+use kapelle_conductor::project::Opened;
 use kapelle_conductor::{Committed, Handle};
 use kapelle_core::activity::count;
 use kapelle_core::event::PauseReason;
@@ -202,7 +202,7 @@ impl Session {
     }
 
     pub async fn report(&self, mission: MissionId) -> Result<(Report, Exit), Problem> {
-        let head = Reader::open(&store_path(&self.project.state_dir()))?.head()?;
+        let head = Reader::open(self.project.location()?)?.head()?;
         let dashboard_url = self.dashboard.clone();
         let look = move |state: &State| {
             let mission = state.mission(mission)?;

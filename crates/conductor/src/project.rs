@@ -10,8 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use kapelle_core::price::Prices;
-use kapelle_core::{Command, Engine, Record, Role, Seq};
-use kapelle_store::{Holder, Leadership, Reader, Writer};
+use kapelle_core::{Command, Record, Role, Seq};
+use kapelle_store::{Holder, Leadership, Location, Reader, Writer};
 use kapelle_workspace::sandbox::Sandboxing;
 use kapelle_workspace::{Repository, Worktree, reaper, worktree};
 use tokio::sync::broadcast;
@@ -30,6 +30,8 @@ pub struct Settings {
     pub repo: Repository,
     /// The state folder, such as `.kapelle` at the repository's root.
     pub dir: PathBuf,
+    /// Where the journal is.
+    pub store: Location,
     pub drivers: BTreeMap<Role, Driver>,
     pub sandboxing: Sandboxing,
     pub prices: Prices,
@@ -67,7 +69,7 @@ pub enum OpenError {
     Leftover(#[from] worktree::Error),
 }
 
-/// The journal's file in a state folder.
+/// The journal's file in a state folder, unless another place was chosen.
 #[must_use]
 pub fn store_path(dir: &Path) -> PathBuf {
     dir.join("store.db")
@@ -75,20 +77,17 @@ pub fn store_path(dir: &Path) -> PathBuf {
 
 pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
     make_private(&settings.dir)?;
-    let holder = Holder { pid: std::process::id(), url: None, started_at: clock::now() };
+    let holder =
+        Holder { pid: std::process::id(), url: None, started_at: clock::now(), host: None };
     let leadership = Leadership::take(&settings.dir, holder)?;
-    let path = store_path(&settings.dir);
-    let writer = Writer::open(&path)?;
-    let reader = Reader::open(&path)?;
+    let writer = Writer::open(&settings.store)?;
+    let reader = Reader::open(&settings.store)?;
     let store_id = reader.store_id()?;
     reaper::reap(&store_id).await?;
     let stuck = clear_up(&settings.repo, &settings.dir).await?;
-    let mut history = Vec::new();
-    for record in reader.history(Seq(0)) {
-        history.push(record?);
-    }
-    let recent = history[history.len().saturating_sub(RECENT_RECORDS_MAX)..].to_vec();
-    let engine = Engine::recover(history);
+    let engine = reader.recover()?;
+    let before_recent = Seq(engine.head().0.saturating_sub(RECENT_RECORDS_MAX as u64));
+    let recent = reader.records(before_recent, RECENT_RECORDS_MAX)?;
     let host = Host {
         repo: settings.repo,
         dir: settings.dir,
@@ -107,13 +106,12 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
 
 /// Records a command while nobody runs the project. What follows from it is performed by the next
 /// conductor.
-pub fn record(dir: &Path, command: Command) -> Result<(), crate::Error> {
-    let holder = Holder { pid: std::process::id(), url: None, started_at: clock::now() };
+pub fn record(dir: &Path, store: &Location, command: Command) -> Result<(), crate::Error> {
+    let holder =
+        Holder { pid: std::process::id(), url: None, started_at: clock::now(), host: None };
     let _leadership = Leadership::take(dir, holder)?;
-    let path = store_path(dir);
-    let writer = Writer::open(&path)?;
-    let history = Reader::open(&path)?.history(Seq(0)).collect::<Result<Vec<_>, _>>()?;
-    let mut engine = Engine::recover(history);
+    let writer = Writer::open(store)?;
+    let mut engine = Reader::open(store)?.recover()?;
     let expected = engine.head();
     let batch = engine.note(vec![((), command)], clock::now());
     let (done, durable) = std::sync::mpsc::channel();

@@ -26,7 +26,7 @@ pub use presets::TeamPreset;
 pub const PERMANENT_ROLES: [Role; 4] =
     [Role::Orchestrator, Role::Router, Role::Merger, Role::Librarian];
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {
     #[default]
     Idle,
@@ -55,7 +55,7 @@ pub enum Permanence {
     Extra,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
     pub permanence: Permanence,
     pub online: bool,
@@ -107,7 +107,7 @@ impl Agent {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Registry {
     agents: BTreeMap<AgentId, Agent>,
     /// The team as a person configured it.

@@ -148,7 +148,7 @@ pub enum BreakerRefusal {
     NotOpen { key: BreakerKey },
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Breakers {
     /// Those that are not simply closed without a failure.
     states: BTreeMap<BreakerKey, Breaker>,

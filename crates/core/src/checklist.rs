@@ -59,7 +59,7 @@ impl Source {
 }
 
 /// The steps of one task, and how fast they are done.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checklist {
     steps: Vec<Step>,
     done_count: u32,

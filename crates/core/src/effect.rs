@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::flow::Phase;
 use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
 use crate::merge::{LaneId, Work};
@@ -13,7 +15,7 @@ use crate::policy::Policy;
 use crate::rollback::Revert;
 use crate::routing::Route;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
     PrepareBranch {
         mission: MissionId,
@@ -84,7 +86,7 @@ pub enum Effect {
 }
 
 /// A change on its way into a candidate.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merge {
     pub task: TaskId,
     pub change: Commit,
@@ -124,7 +126,7 @@ impl Effect {
 }
 
 /// What should be in flight, by fence, and which entries changed since somebody last looked.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Due {
     effects: BTreeMap<Fence, Effect>,
     changed: Vec<Fence>,

@@ -89,11 +89,25 @@ impl Engine {
     pub fn recover(history: impl IntoIterator<Item = Record>) -> Engine {
         Engine::with_rules(SoundRules, history)
     }
+
+    /// The same, from the state that the journal had at `head`, and what follows it.
+    #[must_use]
+    pub fn resume(state: State, head: Seq, rest: impl IntoIterator<Item = Record>) -> Engine {
+        Engine::folded(SoundRules, state, head, rest)
+    }
 }
 
 impl<R: Rules> Engine<R> {
     pub fn with_rules(rules: R, history: impl IntoIterator<Item = Record>) -> Engine<R> {
-        let (mut state, mut head) = (State::default(), Seq::default());
+        Engine::folded(rules, State::default(), Seq::default(), history)
+    }
+
+    fn folded(
+        rules: R,
+        mut state: State,
+        mut head: Seq,
+        history: impl IntoIterator<Item = Record>,
+    ) -> Engine<R> {
         for record in history {
             state.apply(&record.event, record.at);
             head = record.seq;

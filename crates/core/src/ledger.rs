@@ -47,7 +47,7 @@ use crate::money::Usd;
 use crate::time::Timestamp;
 use purses::Purses;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Ledger {
     policy: Policy,
     purses: Purses,
@@ -63,13 +63,13 @@ pub struct Ledger {
 }
 
 /// From one start of Kapelle to the next.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 struct Session {
     number: u32,
     started_at: Timestamp,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Open {
     reservation: Reservation,
     /// Neither charged nor given to a part.

@@ -77,14 +77,14 @@ impl LockRefusal {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
     pub holder: TaskId,
     pub locked_at: Timestamp,
     pub expires_at: Timestamp,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LockTable {
     locks: BTreeMap<Arc<str>, Lock>,
     by_holder: BTreeMap<TaskId, BTreeSet<Arc<str>>>,

@@ -18,7 +18,7 @@ use crate::policy::Policy;
 use crate::rollback::Landings;
 use crate::time::Timestamp;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mission {
     pub id: MissionId,
     pub goal: String,
@@ -59,7 +59,7 @@ pub struct Mission {
 }
 
 /// What is on its way to the branch, and back.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Merging {
     /// None until the branch is there.
     pub queue: Option<MergeQueue>,
@@ -75,7 +75,7 @@ pub(crate) struct Merging {
     pub parked: BTreeSet<Chore>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissionStage {
     Open,
     Proposed { commit: Commit },
@@ -85,7 +85,7 @@ pub enum MissionStage {
 }
 
 /// How many tasks are where a person would look for them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Waiting for an agent.
     pub ready: u32,

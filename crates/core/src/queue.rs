@@ -42,7 +42,7 @@ use lane::{ByRank, Lane};
 use territory::Reach;
 
 /// What the queue has to know of a task that waits for an agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
     pub task: TaskId,
     pub mission: MissionId,
@@ -58,7 +58,7 @@ pub struct Ticket {
     pub entered_at: Timestamp,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Entry {
     ticket: Ticket,
     locked_files: u32,
@@ -67,7 +67,7 @@ struct Entry {
     lane: LaneKey,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum LaneKey {
     Own(AgentId, MissionId),
     Pool(Role, MissionId, Reach),
@@ -111,7 +111,7 @@ pub enum NoWork {
     FilesLocked(Role),
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadyQueue {
     policy: QueuePolicy,
     territories: Territories,

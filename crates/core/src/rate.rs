@@ -170,13 +170,13 @@ impl fmt::Display for Wait {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Permits {
     policy: Policy,
     providers: BTreeMap<Provider, Lane>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Lane {
     minute: Window,
     parked_until: Timestamp,

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::agents::Registry;
 use crate::breaker::Breakers;
 use crate::effect::Due;
@@ -46,7 +48,7 @@ pub use schedule::Held;
 use providers::Traffic;
 use schedule::Schedule;
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     missions: Vec<Mission>,
     tasks: Vec<Task>,
@@ -83,13 +85,13 @@ pub struct State {
 }
 
 /// What a fence stands for while it is current.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Live {
     Attempt(Lease),
     Chore { mission: MissionId, chore: Chore },
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
     pub task: TaskId,
     pub mission: MissionId,
@@ -108,14 +110,14 @@ pub struct Lease {
 }
 
 /// When it is known what an attempt cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Billed {
     AtItsEnd,
     Later,
 }
 
 /// An attempt that ended before anybody knew what it cost.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Bill {
     task: TaskId,
     account: Account,
@@ -126,7 +128,7 @@ struct Bill {
     until: Timestamp,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Timer {
     Lease(Fence),
     Deadline(Fence),
@@ -243,6 +245,13 @@ impl State {
             Live::Attempt(lease) => Some(lease),
             Live::Chore { .. } => None,
         }
+    }
+
+    /// Whose attempt this is or was, as long as what it costs can still come in.
+    #[must_use]
+    pub fn payer(&self, fence: Fence) -> Option<AgentId> {
+        let running = self.lease(fence).map(|lease| lease.agent);
+        running.or_else(|| self.bills.get(&fence)?.account.agent)
     }
 
     pub fn leases(&self) -> impl Iterator<Item = (Fence, &Lease)> {

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::checklist::Checklist;
 use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
@@ -18,7 +20,7 @@ use crate::status::Status;
 use crate::time::Timestamp;
 use crate::{flow::Phase, mission::Mission};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     pub id: TaskId,
     pub mission: MissionId,
@@ -76,13 +78,13 @@ pub struct Task {
 }
 
 /// The words of an agent: intent, not authority.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Said {
     pub message: String,
     pub verification_result: Option<Verification>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Stage {
     /// For its dependencies.
     Waiting,

@@ -4,13 +4,13 @@
 //! history cut at its end; the watermark of the projections betrays most such cuts, and the head's
 //! hash, noted elsewhere, all of them.
 
-use std::path::Path;
-
 use kapelle_core::{Seq, Timestamp};
 
+use crate::backend::{Backend, Row};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, chain};
-use crate::{connection, projections, sqlite};
+use crate::location::Location;
+use crate::reader::Reader;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
@@ -48,48 +48,73 @@ pub enum AuditError {
     Store(#[from] Error),
 }
 
-impl From<rusqlite::Error> for AuditError {
-    fn from(error: rusqlite::Error) -> AuditError {
-        AuditError::Store(error.into())
-    }
+/// How many records are held in memory at a time.
+const PAGE: usize = 10_000;
+
+/// Recomputes the whole chain of the store at `location`, which is only read.
+pub fn verify(location: impl Into<Location>) -> Result<Verified, AuditError> {
+    Reader::open(location)?.verify()
 }
 
-/// Recomputes the whole chain of the store in the file `path`, which is only read.
-pub fn verify(path: &Path) -> Result<Verified, AuditError> {
-    let mut conn = connection::open_read_only(path)?;
-    // One transaction sees one moment, whoever writes meanwhile.
-    let tx = conn.transaction()?;
-    let current = sqlite::epoch(&tx)?;
+/// Whoever writes meanwhile only adds, so what is read page by page is one history. The watermark
+/// comes first and the epoch last, because both only grow.
+pub(crate) fn verify_backend(backend: &dyn Backend) -> Result<Verified, AuditError> {
+    let watermark = backend.watermark()?;
     let (mut head, mut last_epoch) = (Head::EMPTY, Epoch(0));
-    let mut statement =
-        tx.prepare("SELECT seq, at, epoch, body, hash FROM journal ORDER BY seq")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let seq = Seq(head.seq.0 + 1);
-        let broken = |why| Err(Broken { seq, why });
-        // Numbers are taken bit by bit: a negative one is a tampered record, not a failed audit.
-        let number = |column| row.get(column).map(i64::cast_unsigned);
-        if number(0)? != seq.0 {
-            broken(Why::Missing)?;
+    loop {
+        let page = backend.rows(head.seq, PAGE)?;
+        for row in &page {
+            (head, last_epoch) = check(row, head, last_epoch)?;
         }
-        let (at, epoch) = (Timestamp(number(1)?), Epoch(number(2)?));
-        let body = row.get_ref(3)?.as_str().map_err(rusqlite::Error::from)?;
-        let stored = row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?;
-        let Ok(stored) = stored.try_into().map(Hash) else {
-            broken(Why::MalformedHash { bytes: stored.len() })?;
+        if page.len() < PAGE {
             break;
-        };
-        let computed = chain(head.hash, seq, at, epoch, body);
-        if stored != computed {
-            broken(Why::Changed { stored, computed })?;
         }
-        if epoch < last_epoch || epoch > current {
-            broken(Why::EpochOver { epoch })?;
-        }
-        (head, last_epoch) = (Head { seq, hash: stored }, epoch);
     }
-    if projections::watermark(&tx)? > head.seq {
+    let (_, current) = backend.look()?;
+    if last_epoch > current {
+        Err(first_of_epoch(backend, current)?)?;
+    }
+    if watermark > head.seq {
         Err(Broken { seq: Seq(head.seq.0 + 1), why: Why::Missing })?;
     }
     Ok(Verified { records: head.seq.0, head })
+}
+
+/// Checks the record that should follow `head`.
+pub(crate) fn check(row: &Row, head: Head, last_epoch: Epoch) -> Result<(Head, Epoch), Broken> {
+    let seq = Seq(head.seq.0 + 1);
+    let broken = |why| Broken { seq, why };
+    // Numbers are taken bit by bit: a negative one is a tampered record, not a failed audit.
+    if row.seq.cast_unsigned() != seq.0 {
+        return Err(broken(Why::Missing));
+    }
+    let (at, epoch) = (Timestamp(row.at.cast_unsigned()), Epoch(row.epoch.cast_unsigned()));
+    let Ok(stored) = row.hash.as_slice().try_into().map(Hash) else {
+        return Err(broken(Why::MalformedHash { bytes: row.hash.len() }));
+    };
+    let computed = chain(head.hash, seq, at, epoch, &row.body);
+    if stored != computed {
+        return Err(broken(Why::Changed { stored, computed }));
+    }
+    if epoch < last_epoch {
+        return Err(broken(Why::EpochOver { epoch }));
+    }
+    Ok((Head { seq, hash: stored }, epoch))
+}
+
+/// The first record of an epoch that the store never had.
+fn first_of_epoch(backend: &dyn Backend, current: Epoch) -> Result<Broken, Error> {
+    let mut after = Seq(0);
+    loop {
+        let page = backend.rows(after, PAGE)?;
+        let later = |row: &&Row| row.epoch.cast_unsigned() > current.0;
+        if let Some(row) = page.iter().find(later) {
+            let why = Why::EpochOver { epoch: Epoch(row.epoch.cast_unsigned()) };
+            return Ok(Broken { seq: Seq(row.seq.cast_unsigned()), why });
+        }
+        let Some(last) = page.last() else {
+            return Ok(Broken { seq: after, why: Why::EpochOver { epoch: current } });
+        };
+        after = Seq(last.seq.cast_unsigned());
+    }
 }

@@ -2,11 +2,14 @@
 //!
 //! Sources are shared, so that one failed commit can be told to everybody who waited for it.
 
+use std::error::Error as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kapelle_core::Seq;
+use rusqlite::ErrorCode;
+use tokio_postgres::error::SqlState;
 
 use crate::journal::Epoch;
 use crate::lock::Holder;
@@ -26,29 +29,52 @@ pub enum Error {
     Unreadable { seq: Seq, source: Arc<serde_json::Error> },
     #[error("{what} {value} does not fit the store")]
     OutOfRange { what: &'static str, value: String },
+    #[error("a {what} of {bytes} bytes is larger than {max}")]
+    TooLarge { what: &'static str, bytes: usize, max: usize },
+    #[error("the store has {records} records already; it has to be empty for this")]
+    NotEmpty { records: u64 },
+    #[error("line {line} is not a record of a journal: {why}")]
+    Import { line: u64, why: String },
 
     #[error(
-        "{} was written by a newer version: its schema is {found}, this version knows {known}",
-        path.display()
+        "{store} was written by a newer version: its schema is {found}, this version knows {known}"
     )]
-    TooNew { path: PathBuf, found: i64, known: i64 },
+    TooNew { store: String, found: i64, known: i64 },
+    #[error("{store} is of the older schema {found}; the next run brings it up to date")]
+    TooOld { store: String, found: i64 },
     #[error("{} is not a store of Kapelle", path.display())]
     NotAStore { path: PathBuf },
+    #[error("there is no store in {store}")]
+    NoStore { store: String },
     #[error("{} is a symbolic link or another special file", path.display())]
     NotPlainFile { path: PathBuf },
     #[error("the database did not take {setting} = {wanted}: it is {found}")]
     Setting { setting: &'static str, wanted: &'static str, found: String },
     #[error("SQLite {found} is too old, {needed} is needed")]
     SqliteTooOld { found: &'static str, needed: &'static str },
+    #[error("the address of the store is wrong: {why}")]
+    Address { why: String },
 
     /// None: it holds the lock but has not said yet who it is.
     #[error("{}", held(holder.as_ref()))]
     Held { holder: Option<Holder> },
 
+    #[error("the disk of the store is full: {what}")]
+    DiskFull { what: String },
+    #[error("the store can only be read: {what}")]
+    ReadOnly { what: String },
+    #[error("the store is damaged: {what}")]
+    Damaged { what: String },
+    #[error("another program has locked the store: {what}")]
+    Locked { what: String },
+    /// Whether the last append arrived is not known; the journal itself knows.
+    #[error("the connection to the database was lost: {what}")]
+    Lost { what: String },
+
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: Arc<io::Error> },
-    #[error("the database failed: {0}")]
-    Sqlite(#[source] Arc<rusqlite::Error>),
+    #[error("the database failed: {what}")]
+    Database { what: String },
     #[error("the writer of the store has ended")]
     WriterGone,
 }
@@ -61,17 +87,50 @@ impl Error {
 }
 
 impl From<rusqlite::Error> for Error {
-    fn from(source: rusqlite::Error) -> Error {
-        Error::Sqlite(Arc::new(source))
+    fn from(error: rusqlite::Error) -> Error {
+        let what = error.to_string();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Error::DiskFull { what },
+            Some(ErrorCode::ReadOnly) => Error::ReadOnly { what },
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Damaged { what },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { what },
+            _ => Error::Database { what },
+        }
     }
 }
 
-fn held(holder: Option<&Holder>) -> String {
-    match holder {
-        Some(Holder { pid, url: Some(url), .. }) => {
-            format!("process {pid} already leads this project, at {url}")
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Error {
+        let Some(told) = error.as_db_error() else {
+            let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+            let what = format!("{error}{cause}");
+            let about_connection = error.is_closed() || error.source().is_some_and(is_io);
+            return if about_connection { Error::Lost { what } } else { Error::Database { what } };
+        };
+        let what = told.message().to_owned();
+        match told.code() {
+            &SqlState::DISK_FULL | &SqlState::INSUFFICIENT_RESOURCES => Error::DiskFull { what },
+            &SqlState::READ_ONLY_SQL_TRANSACTION => Error::ReadOnly { what },
+            &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => Error::Damaged { what },
+            &SqlState::LOCK_NOT_AVAILABLE => Error::Locked { what },
+            &SqlState::ADMIN_SHUTDOWN
+            | &SqlState::CRASH_SHUTDOWN
+            | &SqlState::CANNOT_CONNECT_NOW
+            | &SqlState::CONNECTION_FAILURE => Error::Lost { what },
+            _ => Error::Database { what },
         }
-        Some(Holder { pid, url: None, .. }) => format!("process {pid} already leads this project"),
-        None => "another process already leads this project".into(),
     }
+}
+
+fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<io::Error>()
+}
+
+fn held(holder: Option<&Holder>) -> String {
+    let Some(Holder { pid, url, host, .. }) = holder else {
+        return "another process already leads this project".into();
+    };
+    let on = host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
+    let at = url.as_ref().map(|url| format!(", at {url}")).unwrap_or_default();
+    format!("process {pid}{on} already leads this project{at}")
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use kapelle_core::{Record, Seq, Timestamp};
+use kapelle_core::{Event, Record, Seq, Timestamp};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
@@ -105,6 +105,11 @@ pub(crate) fn chain(previous: Hash, seq: Seq, at: Timestamp, epoch: Epoch, body:
     Hash(hasher.finalize().into())
 }
 
+/// The event that a body tells.
+pub(crate) fn event(seq: Seq, body: &str) -> Result<Event, Error> {
+    serde_json::from_str(body).map_err(|source| Error::Unreadable { seq, source: Arc::new(source) })
+}
+
 /// What an append would add, or why it is refused. The rule of every implementation.
 pub(crate) fn admit(
     (head, current): (Head, Epoch),
@@ -123,6 +128,11 @@ pub(crate) fn admit(
     for &Record { seq, at, ref event } in records {
         if seq.0 != after.0 + 1 {
             return Err(Error::Gap { after, found: seq });
+        }
+        for (what, value) in [("record number", seq.0), ("time", at.0), ("epoch", epoch.0)] {
+            if i64::try_from(value).is_err() {
+                return Err(Error::OutOfRange { what, value: value.to_string() });
+            }
         }
         let body = serde_json::to_string(event)
             .map_err(|source| Error::Unwritable { seq, source: Arc::new(source) })?;

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kapelle_core::Timestamp;
 use nix::errno::Errno;
@@ -33,6 +33,20 @@ pub struct Holder {
     /// Where it answers, once it does.
     pub url: Option<String>,
     pub started_at: Timestamp,
+    /// The machine that it runs on, where that is not the only possible one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+impl Holder {
+    /// This process, on this machine.
+    pub(crate) fn here() -> Holder {
+        let host = nix::unistd::gethostname().ok();
+        let host = host.map(|host| host.to_string_lossy().into_owned());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let started_at = Timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        Holder { pid: std::process::id(), url: None, started_at, host }
+    }
 }
 
 #[derive(Debug)]

@@ -4,29 +4,37 @@
 //! may lag, fail or be dropped without harm.
 //!
 //! Invariant: the tables are a function of the first `projection_watermark.seq` records, and of
-//! nothing else. Rows and watermark change in the same transaction.
+//! nothing else, however the records were batched. Rows and watermark change in the same
+//! transaction.
 
 use std::collections::BTreeSet;
 
-use kapelle_core::{Event, MissionId, Record, Seq, State, TaskId};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use kapelle_core::{AgentId, Event, MissionId, Record, Seq, State, TaskId};
+use serde::{Deserialize, Serialize};
 
+use crate::backend::Backend;
 use crate::error::Error;
-use crate::sqlite::{self, clamped};
 
+mod attempts;
+mod changes;
 mod facts;
+mod people;
 mod rows;
-mod tables;
 mod touched;
+
+pub(crate) use changes::Changes;
 
 /// A rebuild holds the writer for one batch at a time, and its memory too.
 const REBUILD_RECORDS: usize = 10_000;
 
-/// Folds the journal into the tables. It keeps a state of its own, always at `seq`.
-#[derive(Debug, Default)]
-pub(crate) struct Projector {
-    state: State,
+/// The fold behind the tables: the state, and what the state forgets but open rows still need.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Fold {
     seq: Seq,
+    state: State,
+    attempts: attempts::Open,
+    agents: attempts::Agents,
+    people: people::Open,
 }
 
 /// Whose rows a batch changes.
@@ -34,6 +42,7 @@ pub(crate) struct Projector {
 struct Touched {
     missions: BTreeSet<MissionId>,
     tasks: BTreeSet<TaskId>,
+    agents: BTreeSet<AgentId>,
     team: Team,
 }
 
@@ -44,83 +53,101 @@ enum Team {
     Changed,
 }
 
-/// Makes sure that the tables are there in the form of this version. What was folded into tables
-/// of another form is folded again.
-pub(crate) fn prepare(conn: &mut Connection) -> Result<(), Error> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if !tables::are_current(&tx)? {
-        tables::create_anew(&tx)?;
+/// Folds what is not in the tables yet.
+pub(crate) fn catch_up(backend: &mut dyn Backend) -> Result<(), Error> {
+    let mut fold = Fold::default();
+    while !fold.advance(backend, REBUILD_RECORDS)? {}
+    Ok(())
+}
+
+/// The rows of all tables after the first records, made in memory.
+pub(crate) fn folded(backend: &dyn Backend, until: Seq) -> Result<Changes, Error> {
+    let (mut fold, mut rows) = (Fold::default(), Changes::default());
+    while fold.seq < until {
+        let page = backend.read(fold.seq, REBUILD_RECORDS)?;
+        let wanted = page.partition_point(|record| record.seq <= until);
+        if wanted == 0 {
+            break;
+        }
+        rows.merge(fold.changes(&page[..wanted]));
     }
-    Ok(tx.commit()?)
+    Ok(rows)
 }
 
 /// Drops everything and folds the whole journal again.
-pub(crate) fn rebuild(conn: &mut Connection) -> Result<Seq, Error> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    tables::create_anew(&tx)?;
-    tx.commit()?;
-    let mut projector = Projector::default();
-    while !projector.fold(conn, REBUILD_RECORDS)? {}
-    Ok(projector.seq)
+pub(crate) fn rebuild(backend: &mut dyn Backend) -> Result<Seq, Error> {
+    backend.create_tables_anew()?;
+    let mut fold = Fold::default();
+    while !fold.advance(backend, REBUILD_RECORDS)? {}
+    Ok(fold.seq)
 }
 
-/// How far the tables reach.
-pub(crate) fn watermark(conn: &Connection) -> Result<Seq, Error> {
-    let mut mark = conn.prepare_cached("SELECT seq FROM projection_watermark")?;
-    let seq = mark.query_row([], |row| sqlite::seq(row, 0)).optional()?;
-    Ok(seq.unwrap_or_default())
-}
-
-impl Projector {
+impl Fold {
     pub(crate) fn seq(&self) -> Seq {
         self.seq
     }
 
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn into_state(self) -> State {
+        self.state
+    }
+
     /// Folds at most `limit` records in one transaction. Returns whether that was the rest.
     ///
-    /// After an error the state may be ahead of the tables: drop the projector, and let a new one
-    /// begin from the start.
-    pub(crate) fn fold(&mut self, conn: &mut Connection, limit: usize) -> Result<bool, Error> {
-        let records = sqlite::records(conn, self.seq, limit)?;
+    /// After an error the fold may be ahead of the tables: drop it, and let a new one begin from
+    /// the start or from a snapshot.
+    pub(crate) fn advance(
+        &mut self,
+        backend: &mut dyn Backend,
+        limit: usize,
+    ) -> Result<bool, Error> {
+        let records = backend.read(self.seq, limit)?;
         let Some(last) = records.last().map(|record| record.seq) else { return Ok(true) };
-        let written = watermark(conn)?;
+        let written = backend.watermark()?;
         let known = records.partition_point(|record| record.seq <= written);
+        let mut unwanted = Changes::default();
         for record in &records[..known] {
-            self.state.apply(&record.event, record.at);
+            self.fold(record, &mut unwanted);
+            unwanted.clear();
         }
         if let new @ [_, ..] = &records[known..] {
-            let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            self.write(&tx, new)?;
-            let mark = "UPDATE projection_watermark SET seq = ?1";
-            tx.prepare_cached(mark)?.execute([clamped(last.0)])?;
-            tx.commit()?;
+            let changes = self.changes(new);
+            backend.write_rows(&changes, last)?;
         }
-        self.seq = last;
         Ok(records.len() < limit)
     }
 
-    fn write(&mut self, tx: &Transaction<'_>, records: &[Record]) -> Result<(), Error> {
-        let mut touched = Touched::default();
+    fn fold(&mut self, record: &Record, changes: &mut Changes) {
+        // Facts are told with the state before the event, where what it ends is still alive.
+        self.tell(record, changes);
+        self.state.apply(&record.event, record.at);
+        self.seq = record.seq;
+    }
+
+    fn changes(&mut self, records: &[Record]) -> Changes {
+        let (mut changes, mut touched) = (Changes::default(), Touched::default());
         for record in records {
-            // Facts are told with the state before the event, where what it ends is still alive.
             touched.note(&self.state, &record.event);
-            facts::write(tx, &self.state, record)?;
-            self.state.apply(&record.event, record.at);
+            self.fold(record, &mut changes);
             touched.note(&self.state, &record.event);
             if let Event::PlanAccepted { mission, .. } = record.event {
-                rows::write_dependencies(tx, &self.state, mission)?;
+                rows::dependencies(&self.state, mission, &mut changes);
             }
         }
         for mission in touched.missions.iter().filter_map(|id| self.state.mission(*id)) {
-            rows::write_mission(tx, mission)?;
+            rows::mission(mission, &mut changes);
         }
         for task in touched.tasks.iter().filter_map(|id| self.state.task(*id)) {
             let Some(mission) = self.state.mission(task.mission) else { continue };
-            rows::write_task(tx, &self.state, task, mission)?;
+            rows::task(&self.state, task, mission, &mut changes);
         }
-        if touched.team == Team::Changed {
-            rows::write_team(tx, &self.state)?;
+        match touched.team {
+            Team::Changed => self.agents.write_all(&self.state, &mut changes),
+            Team::AsBefore => self.agents.write(&touched.agents, &self.state, &mut changes),
         }
-        Ok(())
+        changes
     }
 }

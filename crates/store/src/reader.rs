@@ -2,39 +2,44 @@
 //!
 //! Invariant: nothing here can write, and nothing here waits for the writer.
 
-use std::path::Path;
+use std::fmt;
 
-use kapelle_core::{Record, Seq};
-use rusqlite::Connection;
+use kapelle_core::{Engine, Record, Seq, State, Timestamp};
 
+use crate::audit::{AuditError, Verified, verify_backend};
+use crate::backend::Backend;
+use crate::blobs;
 use crate::error::Error;
-use crate::journal::Head;
-use crate::{connection, projections, sqlite};
+use crate::fingerprint::{Fingerprint, expected, fingerprints};
+use crate::journal::{Hash, Head};
+use crate::location::Location;
+use crate::open::open_read_only;
+use crate::search::{Hit, Query};
+use crate::snapshot;
 
-/// Enough to keep SQLite busy, little enough to keep in memory.
+/// Enough to keep a database busy, little enough to keep in memory.
 const PAGE_RECORDS: usize = 1_000;
 
-#[derive(Debug)]
 pub struct Reader {
-    conn: Connection,
+    pub(crate) backend: Box<dyn Backend>,
 }
 
 impl Reader {
-    pub fn open(path: &Path) -> Result<Reader, Error> {
-        Ok(Reader { conn: connection::open_read_only(path)? })
+    pub fn open(location: impl Into<Location>) -> Result<Reader, Error> {
+        Ok(Reader { backend: open_read_only(&location.into())? })
     }
 
     pub fn head(&self) -> Result<Head, Error> {
-        sqlite::head(&self.conn)
+        Ok(self.backend.look()?.0)
     }
 
     pub fn store_id(&self) -> Result<String, Error> {
-        sqlite::store_id(&self.conn)
+        self.backend.store_id()
     }
 
     /// At most `limit` records that come after `after`, in order.
     pub fn records(&self, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
-        sqlite::records(&self.conn, after, limit)
+        self.backend.read(after, limit)
     }
 
     /// Everything that comes after `after`, page by page.
@@ -43,9 +48,88 @@ impl Reader {
         History { reader: self, after, page: Vec::new().into_iter(), ended: false }
     }
 
+    /// The state of the last snapshot, and the record at which it was; the state before the first
+    /// record if there is none. What follows has to be folded.
+    pub fn snapshot(&self) -> Result<(State, Seq), Error> {
+        Ok(snapshot::state(&*self.backend))
+    }
+
+    /// An engine that stands where the journal ends, from the last snapshot on.
+    pub fn recover(&self) -> Result<Engine, Error> {
+        let (state, at) = self.snapshot()?;
+        let rest: Vec<Record> = self.history(at).collect::<Result<_, _>>()?;
+        Ok(Engine::resume(state, at, rest))
+    }
+
+    /// The state after the last record that the moment covers, and which record that was.
+    pub fn state_at(&self, moment: Moment) -> Result<(State, Seq), Error> {
+        let (mut state, mut at) = (State::default(), Seq(0));
+        for record in self.history(Seq(0)) {
+            let record = record?;
+            let covered = match moment {
+                Moment::Seq(seq) => record.seq <= seq,
+                Moment::Time(time) => record.at <= time,
+            };
+            if !covered {
+                break;
+            }
+            state.apply(&record.event, record.at);
+            at = record.seq;
+        }
+        Ok((state, at))
+    }
+
     /// How far the tables for people reach.
     pub fn watermark(&self) -> Result<Seq, Error> {
-        projections::watermark(&self.conn)
+        self.backend.watermark()
+    }
+
+    /// What stands for the content of each table: equal content has equal fingerprints, on every
+    /// engine of storage.
+    pub fn tables(&self) -> Result<Vec<Fingerprint>, Error> {
+        fingerprints(&*self.backend)
+    }
+
+    /// Recomputes the whole chain.
+    pub fn verify(&self) -> Result<Verified, AuditError> {
+        verify_backend(&*self.backend)
+    }
+
+    /// Tables that are not what the journal says, as far as they claim to reach.
+    pub fn wrong_tables(&self) -> Result<Vec<&'static str>, Error> {
+        let expected = expected(&*self.backend, self.watermark()?)?;
+        let found = self.tables()?;
+        let differing = expected.iter().zip(&found).filter(|(one, other)| one != other);
+        Ok(differing.map(|(one, _)| one.table).collect())
+    }
+
+    /// How far the search reaches.
+    pub fn searchable(&self) -> Result<Seq, Error> {
+        self.backend.searchable()
+    }
+
+    pub fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
+        self.backend.search(query)
+    }
+
+    /// The content with this hash, if it is kept.
+    pub fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
+        blobs::get(&*self.backend, hash)
+    }
+}
+
+/// A moment in the life of a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// With this record, and nothing later.
+    Seq(Seq),
+    /// With everything that was recorded until then.
+    Time(Timestamp),
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").finish_non_exhaustive()
     }
 }
 

@@ -9,6 +9,9 @@ mod approval;
 mod boxes;
 mod budget;
 mod checks;
+#[path = "../../../store/tests/store/cluster.rs"]
+#[allow(dead_code, reason = "the store's own tests use the rest")]
+mod cluster;
 mod crash;
 mod demo;
 mod fixture;
@@ -17,3 +20,4 @@ mod look;
 mod missions;
 mod people;
 mod sandbox;
+mod store;

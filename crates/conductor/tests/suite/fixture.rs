@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::Duration;
 
-use kapelle_conductor::project::{OpenError, Settings, open};
+use kapelle_conductor::project::{OpenError, Settings, open, store_path};
 use kapelle_conductor::{Driver, Opened};
 use kapelle_core::plan::Plan;
 use kapelle_core::policy::Policy;
 use kapelle_core::{Actor, Command, RequestId, Role};
 use kapelle_gateway::prices;
+use kapelle_store::Location;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
 
@@ -43,6 +44,10 @@ impl Fixture {
         self.repo().join(".kapelle")
     }
 
+    pub fn store(&self) -> Location {
+        Location::sqlite(&store_path(&self.state_dir()))
+    }
+
     fn agent(&self) -> PathBuf {
         self.dir.path().join("agent.sh")
     }
@@ -53,6 +58,7 @@ impl Fixture {
         open(Settings {
             repo: Repository::open(&self.repo()).await.unwrap(),
             dir: self.state_dir(),
+            store: self.store(),
             drivers: BTreeMap::from([(Role::Developer, driver)]),
             sandboxing: Sandbox::probe().await,
             prices: prices::shipped().unwrap(),

@@ -34,7 +34,7 @@ async fn nothing_is_recorded_beside_a_conductor() {
     let before = head();
 
     let us = std::process::id();
-    let beside = record(&fixture.state_dir(), pause());
+    let beside = record(&fixture.state_dir(), &fixture.store(), pause());
     let held = |error: &StoreError| matches!(error, StoreError::Held { holder: Some(holder) } if holder.pid == us);
     assert!(matches!(&beside, Err(Error::Store(error)) if held(error)), "{beside:?}");
     let second = fixture.open().await;
@@ -44,7 +44,7 @@ async fn nothing_is_recorded_beside_a_conductor() {
     opened.handle.shut_down();
     soon("the end", opened.conductor.ended()).await.unwrap();
     drop(opened.leadership);
-    record(&fixture.state_dir(), pause()).unwrap();
+    record(&fixture.state_dir(), &fixture.store(), pause()).unwrap();
     assert!(head().seq > before.seq);
 }
 
@@ -59,8 +59,8 @@ async fn what_is_recorded_alone_is_taken_up_by_the_next_conductor() {
     soon("the end", opened.conductor.ended()).await.unwrap();
     drop(opened.leadership);
 
-    record(&fixture.state_dir(), pause()).unwrap();
-    let again = record(&fixture.state_dir(), pause());
+    record(&fixture.state_dir(), &fixture.store(), pause()).unwrap();
+    let again = record(&fixture.state_dir(), &fixture.store(), pause());
     let already = Refusal::AlreadyPaused { mission: MissionId(1) };
     assert!(matches!(&again, Err(Error::Refused(refusal)) if *refusal == already), "{again:?}");
 

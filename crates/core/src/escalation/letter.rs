@@ -66,7 +66,7 @@ impl FailureStory {
 }
 
 /// What a task has been through; only those that failed have one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardship {
     pub ladder: Ladder,
     pub story: FailureStory,

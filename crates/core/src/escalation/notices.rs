@@ -120,7 +120,7 @@ impl fmt::Display for Cause {
 }
 
 /// Escalations of one cause that a person has not settled.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     pub first_at: Timestamp,
     /// The first ones by name; `count` has them all.
@@ -129,7 +129,7 @@ pub struct Group {
     told: Option<Told>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Told {
     at: Timestamp,
     count: u32,
@@ -159,7 +159,7 @@ pub enum Notify {
     },
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Notices {
     groups: BTreeMap<Cause, Group>,
     /// The notices of the last hour.

@@ -14,7 +14,7 @@ use crate::time::{MINUTE_MS, Timestamp};
 
 const HOUR_MINUTES: u64 = 60;
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Burn {
     /// By the number of the minute; at most two hours of them.
     minutes: BTreeMap<u64, Usd>,

@@ -83,7 +83,7 @@ impl Reservation {
 }
 
 /// Tasks are many and have a map of their own, so that the few others are found fast.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Purses {
     tasks: BTreeMap<(MissionId, Option<TaskId>), Purse>,
     others: BTreeMap<Scope, Purse>,

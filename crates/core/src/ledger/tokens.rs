@@ -93,7 +93,7 @@ impl TokenUse {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tokens {
     weeks: BTreeMap<u64, TokenUse>,
     missions: BTreeMap<MissionId, TokenUse>,

@@ -26,7 +26,7 @@ impl Default for Policy {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Watchdog {
     minute: Window,
     state: WatchdogState,

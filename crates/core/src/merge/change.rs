@@ -55,7 +55,7 @@ impl Paths {
 /// Best priority first, then the order of arrival.
 pub(super) type Key = (Reverse<i64>, u64, TaskId);
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub change: Change,
     pub arrival: u64,
@@ -66,13 +66,13 @@ pub(super) struct Entry {
 
 /// Whether a change may be built together with others. One that conflicts in company is tried
 /// alone before anybody says that it conflicts with the target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Company {
     Any,
     Alone,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Place {
     Waiting,
     Lane(LaneId),

@@ -17,7 +17,7 @@ impl fmt::Display for LaneId {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Lane {
     pub id: LaneId,
     /// In the order in which they are applied.
@@ -36,7 +36,7 @@ pub struct Step {
     pub commit: Commit,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum LaneStage {
     Building,
     Testing {

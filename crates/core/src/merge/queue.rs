@@ -9,7 +9,7 @@ use super::policy::MergePolicy;
 use super::verdict::StaleWork;
 use crate::ids::{Commit, TaskId};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MergeQueue {
     pub(super) policy: MergePolicy,
     pub(super) tip: Commit,
@@ -35,7 +35,7 @@ pub struct MergeQueue {
 }
 
 /// Why a change has not landed yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Standing {
     Needs {
         first: TaskId,

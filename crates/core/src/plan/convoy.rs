@@ -38,7 +38,7 @@ pub enum Standing {
 }
 
 /// The convoys of one mission and who has which.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Convoys {
     convoys: Vec<Convoy>,
     by_id: BTreeMap<String, usize>,

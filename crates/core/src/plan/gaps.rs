@@ -36,7 +36,7 @@ impl GapPolicy {
 }
 
 /// The gap plans of one mission.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Gaps {
     policy: GapPolicy,
     count: u32,

@@ -74,14 +74,14 @@ pub struct Assigned {
 
 /// What the agents have done, as far as it tells who should do what next. Who of them is free is
 /// for others to say.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Assignments {
     hands: BTreeMap<AgentId, Hand>,
     /// How many of an agent's recent tasks had the file.
     contexts: BTreeMap<(Arc<str>, AgentId), u32>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Hand {
     received: u32,
     recent: VecDeque<Arc<[Arc<str>]>>,

@@ -30,13 +30,13 @@ impl Outlook {
 }
 
 /// The chains and the open work of one plan.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Chains {
     minutes: BTreeMap<TaskId, Work>,
     open_minutes: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Work {
     own: u32,
     chain: u32,

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use crate::ids::TaskId;
 
 /// Best last, so that the greatest key wins: rank, then the longer chain, then the older task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub(super) struct ByRank {
     rank: i64,
     chain_minutes: u32,
@@ -14,7 +16,9 @@ pub(super) struct ByRank {
 }
 
 /// Longest chain, then rank, then the older task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub(super) struct ByChain {
     pub chain_minutes: u32,
     rank: i64,
@@ -33,7 +37,7 @@ impl ByChain {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Lane {
     by_rank: BTreeSet<ByRank>,
     by_chain: BTreeSet<ByChain>,

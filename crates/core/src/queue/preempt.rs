@@ -17,7 +17,7 @@ use crate::plan::Priority;
 use crate::time::Timestamp;
 
 /// An attempt at work, or a task that would like to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Runner {
     pub task: TaskId,
     pub role: Role,
@@ -50,7 +50,7 @@ pub enum NoPreemption {
     PreemptedEnough,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Runners {
     running: BTreeMap<Fence, Running>,
     /// The least urgent first.
@@ -59,7 +59,7 @@ pub struct Runners {
     preempted: BTreeMap<TaskId, u32>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Running {
     runner: Runner,
     began_at: Timestamp,

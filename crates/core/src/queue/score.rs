@@ -40,7 +40,7 @@ impl fmt::Display for Points {
 }
 
 /// What the score is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     pub priority: Priority,
     /// As the plan has them, done or not.

@@ -39,7 +39,7 @@ pub struct Trespass {
 
 /// Which territories of a role contain all files of a task, one bit each. The first bit stands
 /// for agents without a territory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Reach(u32);
 
 impl Reach {

@@ -54,14 +54,14 @@ pub enum Tree {
     Dirty,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Landed {
     pub landing: Landing,
     /// Its place in the order of landing.
     pub place: u64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Landings {
     pub(super) landed: BTreeMap<TaskId, Landed>,
     pub(super) by_file: BTreeMap<String, BTreeSet<TaskId>>,

@@ -30,7 +30,7 @@ pub enum Scale {
     },
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Scaler {
     roles: BTreeMap<Role, Watch>,
     /// How much of the tightest rate limit was in use, and when that was said.
@@ -39,7 +39,7 @@ pub struct Scaler {
     extras: (u64, Usd),
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Watch {
     above_since: Option<Timestamp>,
     empty_since: Option<Timestamp>,

@@ -31,7 +31,7 @@ impl Default for StepPolicy {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum StepAction {
     Hold,
     ScaleTo {

@@ -23,7 +23,7 @@ use crate::time::Timestamp;
 pub const UNROUTED: &str = "unrouted";
 
 /// How many attempts are under way, by what they use.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Traffic {
     pub providers: BTreeMap<Provider, u32>,
     pub tiers: BTreeMap<Tier, u32>,
@@ -177,7 +177,7 @@ impl State {
 }
 
 /// What the end of an attempt tells about whoever served it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) enum Told {
     Works,
     Fails,

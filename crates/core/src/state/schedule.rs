@@ -23,7 +23,7 @@ use crate::task::{Stage, Task};
 use crate::time::Timestamp;
 
 /// Who waits, who works, and what both are to be judged by.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Schedule {
     pub queue: ReadyQueue,
     pub locks: LockTable,

@@ -16,6 +16,7 @@ use kapelle_core::{Actor, Command, RequestId, Role};
 use kapelle_gateway::prices;
 use kapelle_server::wire::Overview;
 use kapelle_server::{Access, Past, serve};
+use kapelle_store::Location;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -52,6 +53,7 @@ impl Fixture {
         let opened = open(Settings {
             repo: Repository::open(&repo).await.unwrap(),
             dir: repo.join(".kapelle"),
+            store: Location::sqlite(&repo.join(".kapelle/store.db")),
             drivers: BTreeMap::from([(Role::Developer, driver)]),
             sandboxing: Sandbox::probe().await,
             prices: prices::shipped().unwrap(),

@@ -17,11 +17,11 @@ impl Touched {
             | Event::PlanAccepted { mission, .. }
             | Event::PlanBatched { mission, .. }
             | Event::MissionEstimated { mission, .. }
+            | Event::RollbackStarted { mission, .. }
             | Event::MissionPaused { mission, .. }
             | Event::MissionResumed { mission, .. }
             | Event::MissionCancelled { mission, .. }
             | Event::MissionDelivered { mission, .. }
-            | Event::RollbackStarted { mission, .. }
             | Event::BranchPrepared { mission, .. } => {
                 self.whole_mission(state, *mission);
                 self.team = Team::Changed;
@@ -45,16 +45,16 @@ impl Touched {
             | Event::ProviderParked { .. }
             | Event::ProviderBack { .. }
             | Event::BreakerMoved { .. } => {}
-            Event::LeaseGranted { task, .. }
-            | Event::CostCharged { task, .. }
-            | Event::ReservationReleased { task, .. }
-            | Event::AttemptFinished { task, .. }
-            | Event::AttemptFailed { task, .. }
-            | Event::AttemptInterrupted { task, .. }
-            | Event::AttemptAbandoned { task, .. }
-            | Event::CheckpointRaised { task, .. } => {
+            Event::LeaseGranted { task, fence, .. }
+            | Event::CostCharged { task, fence, .. }
+            | Event::AttemptFinished { task, fence, .. }
+            | Event::AttemptFailed { task, fence, .. }
+            | Event::AttemptInterrupted { task, fence, .. }
+            | Event::ReservationReleased { task, fence, .. }
+            | Event::AttemptAbandoned { task, fence, .. }
+            | Event::CheckpointRaised { task, fence, .. } => {
                 self.task(state, *task);
-                self.team = Team::Changed;
+                self.agents.extend(state.payer(*fence));
             }
             Event::OperationCompleted { task, .. }
             | Event::ChecklistMade { task, .. }
@@ -63,24 +63,24 @@ impl Touched {
             | Event::FilesLocked { lock: LockGrant { task, .. } }
             | Event::LocksExpired { task }
             | Event::PrioritySet { task, .. }
+            | Event::TroubleMet { task, .. }
+            | Event::TaskUnblocked { task }
+            | Event::TaskRequeued { task, .. }
+            | Event::ChangeConflicted { task, .. }
+            | Event::ChangeRebased { task, .. }
+            | Event::RevertBuilt { task, .. }
             | Event::CheckpointAnswered { task, .. }
             | Event::ChangeRejected { task, .. }
             | Event::RetryScheduled { task, .. }
             | Event::BackoffEnded { task }
-            | Event::TroubleMet { task, .. }
             | Event::TaskDeadLettered { task, .. }
-            | Event::TaskUnblocked { task }
-            | Event::TaskRequeued { task, .. }
             | Event::TaskBlocked { task, .. }
             | Event::ChecksFinished { task, .. }
             | Event::PhaseAccepted { task, .. }
             | Event::CandidateBuilt { task, .. }
             | Event::CandidateRejected { task, .. }
             | Event::CandidatePassed { task, .. }
-            | Event::BranchMoved { task, .. }
-            | Event::ChangeConflicted { task, .. }
-            | Event::ChangeRebased { task, .. }
-            | Event::RevertBuilt { task, .. } => self.task(state, *task),
+            | Event::BranchMoved { task, .. } => self.task(state, *task),
             // What moves in a lane moves all who are aboard, and those behind it.
             Event::LaneFormed { mission, .. }
             | Event::LaneBuilt { mission, .. }

@@ -2,10 +2,10 @@
 
 use std::slice;
 
-use kapelle_core::{Record, Seq};
-use kapelle_store::{Epoch, Error, Head, Journal, Memory, Sqlite};
+use kapelle_core::{Record, Seq, Timestamp};
+use kapelle_store::{Epoch, Error, Head, Journal, Memory, Postgres, Reader, Sqlite};
 
-use crate::fixture;
+use crate::{cluster, fixture};
 
 #[test]
 fn memory_keeps_the_contract() {
@@ -16,6 +16,11 @@ fn memory_keeps_the_contract() {
 fn sqlite_keeps_the_contract() {
     let dir = tempfile::tempdir().unwrap();
     story(&mut Sqlite::open(&dir.path().join("db")).unwrap());
+}
+
+#[test]
+fn postgres_keeps_the_contract() {
+    story(&mut Postgres::open(&cluster::shared().project()).unwrap());
 }
 
 fn story(journal: &mut dyn Journal) {
@@ -48,6 +53,10 @@ fn story(journal: &mut dyn Journal) {
     let gap = [third.clone(), rest[1].clone()];
     refused(journal, epoch, Seq(2), &gap, "record 5 does not follow record 3");
     refused(journal, epoch, Seq(2), &batch, "record 1 does not follow record 2");
+
+    let mut late = third.clone();
+    late.at = Timestamp(u64::MAX);
+    refused(journal, epoch, Seq(2), &[late], "time 18446744073709551615 does not fit the store");
 
     // Whoever claims next is the only one who may append.
     let next = journal.claim_epoch().unwrap();
@@ -89,6 +98,10 @@ fn the_head_does_not_depend_on_batches_or_engines() {
     for batch in [1, 7, records.len()] {
         let path = dir.path().join(format!("db{batch}"));
         assert_eq!(fixture::filled(&path, &records, batch).0.head(), head, "batches of {batch}");
+        let location = cluster::shared().project();
+        fixture::write(&location, &records, batch);
+        let reader = Reader::open(&location).unwrap();
+        assert_eq!(reader.head().unwrap(), head, "batches of {batch} on PostgreSQL");
     }
 }
 
@@ -99,23 +112,35 @@ fn a_reopened_store_is_where_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let (store, epoch) = fixture::filled(&path, &records, 5);
-    let (head, id) = (store.head(), store.store_id().unwrap());
+    let id = || Reader::open(&path).unwrap().store_id().unwrap();
+    let (head, before) = (store.head(), id());
     drop(store);
     let mut store = Sqlite::open(&path).unwrap();
-    assert_eq!((store.head(), store.store_id().unwrap()), (head, id));
+    assert_eq!((store.head(), id()), (head, before));
     assert_eq!(store.read(Seq(0), usize::MAX).unwrap(), records);
     assert!(store.claim_epoch().unwrap() > epoch);
 }
 
-/// Two leaders on one file: the database itself refuses the older one.
 #[test]
 fn a_stale_leader_is_fenced_off_by_the_file() {
-    let records = fixture::history(4, 0);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let (mut old, old_epoch) = fixture::filled(&path, &records[..2], 2);
-    let mut new = Sqlite::open(&path).unwrap();
+    fenced_off(Sqlite::open(&path).unwrap(), Sqlite::open(&path).unwrap());
+}
+
+#[test]
+fn a_stale_leader_is_fenced_off_by_the_server() {
+    let location = cluster::shared().project();
+    fenced_off(Postgres::open(&location).unwrap(), Postgres::open(&location).unwrap());
+}
+
+/// Two leaders on one store: the database itself refuses the older one.
+fn fenced_off(mut old: impl Journal, mut new: impl Journal) {
+    let records = fixture::history(4, 0);
+    let old_epoch = old.claim_epoch().unwrap();
+    old.append(old_epoch, Seq(0), &records[..2]).unwrap();
     let new_epoch = new.claim_epoch().unwrap();
+    assert_eq!(new.head(), old.head());
     let refused = old.append(old_epoch, Seq(2), &records[2..3]).unwrap_err();
     assert!(
         matches!(refused, Error::StaleEpoch { presented, current }

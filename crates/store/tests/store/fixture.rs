@@ -23,7 +23,10 @@ use kapelle_core::{
     Actor, Command, Commit, Effect, Engine, Fence, MissionId, Record, RequestId, Role, Timestamp,
     Usd,
 };
-use kapelle_store::{Epoch, Journal, Sqlite};
+use kapelle_store::{Epoch, Journal, Location, Sqlite, Writer};
+use tempfile::TempDir;
+
+use crate::cluster;
 
 pub struct Host {
     pub engine: Engine,
@@ -63,6 +66,40 @@ pub fn filled(path: &Path, records: &[Record], batch: usize) -> (Sqlite, Epoch) 
         store.append(epoch, store.head().seq, batch).unwrap();
     }
     (store, epoch)
+}
+
+/// A store to be told a story, and what keeps it there.
+pub struct Place {
+    pub location: Location,
+    pub name: &'static str,
+    _dir: Option<TempDir>,
+}
+
+/// An empty store of every kind that lasts.
+pub fn places() -> [Place; 2] {
+    let dir = tempfile::tempdir().unwrap();
+    let location = Location::sqlite(&dir.path().join("db"));
+    let sqlite = Place { location, name: "SQLite", _dir: Some(dir) };
+    let location = cluster::shared().project();
+    [sqlite, Place { location, name: "PostgreSQL", _dir: None }]
+}
+
+/// The schema of a project in PostgreSQL.
+pub fn schema(location: &Location) -> String {
+    let shown = location.to_string();
+    shown.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+/// Writes a history into a store, in batches of so many records, and folds its tables.
+pub fn write(location: &Location, records: &[Record], batch: usize) {
+    let writer = Writer::open(location).unwrap();
+    let mut at = writer.opened_at().seq;
+    for batch in records.chunks(batch) {
+        let (told, heard) = std::sync::mpsc::channel();
+        writer.append(writer.epoch(), at, batch.to_vec(), move |done| told.send(done).unwrap());
+        at = heard.recv().unwrap().unwrap().seq;
+    }
+    writer.close().unwrap();
 }
 
 impl Host {

@@ -14,7 +14,7 @@ const CHILD_DIR: &str = "KAPELLE_TEST_LEADER_DIR";
 
 fn me(url: Option<&str>) -> Holder {
     let url = url.map(str::to_owned);
-    Holder { pid: std::process::id(), url, started_at: Timestamp(7) }
+    Holder { pid: std::process::id(), url, started_at: Timestamp(7), host: None }
 }
 
 /// Not a test by itself: leads until it is killed.
@@ -48,7 +48,7 @@ fn the_second_is_refused_by_name_and_the_dead_hold_nothing() {
     assert_eq!(holder(dir.path()).unwrap(), None);
     let mut child = start_leader(dir.path());
     let url = Some("http://127.0.0.1:4711".to_owned());
-    let leader = Holder { pid: child.id(), url, started_at: Timestamp(7) };
+    let leader = Holder { pid: child.id(), url, started_at: Timestamp(7), host: None };
     assert_eq!(holder(dir.path()).unwrap(), Some(leader.clone()));
     let refused = Leadership::take(dir.path(), me(None)).unwrap_err();
     let expected =

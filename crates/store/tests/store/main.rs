@@ -4,10 +4,19 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod audit;
+mod blobs;
+mod cluster;
 mod contract;
 mod crash;
+mod faults;
 mod fixture;
+mod follow;
+mod lead;
 mod lock;
+mod migrations;
 mod opening;
 mod projections;
+mod search;
+mod snapshots;
+mod transfer;
 mod writer;

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags};
 
+use super::schema::{self, Found};
 use crate::error::Error;
-use crate::schema::{self, Found};
+use crate::location::Durability;
 
 /// The first version without the WAL-reset bug, which could corrupt a database with several
 /// connections.
@@ -35,33 +36,53 @@ const READING: [Setting; 3] = [
     ("trusted_schema", "OFF", "0"),
 ];
 
-const WRITING: [Setting; 4] = [
+const WRITING: [Setting; 3] = [
     ("journal_mode", "WAL", "wal"),
-    ("synchronous", "FULL", "2"),
     // On macOS, an fsync alone does not reach the disk; elsewhere these two change nothing.
     ("fullfsync", "ON", "1"),
     ("checkpoint_fullfsync", "ON", "1"),
 ];
 
+/// Every commit reaches the disk before it is answered.
+const FULL: Setting = ("synchronous", "FULL", "2");
+
+/// Commits reach the disk with the next one that is full, or with the next checkpoint.
+const NORMAL: Setting = ("synchronous", "NORMAL", "1");
+
 /// Opens for writing; creates the file and its tables if they are missing.
-pub(crate) fn open(path: &Path) -> Result<Connection, Error> {
+pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Error> {
     let path = locate(path)?;
     create(&path)?;
     let mut conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // SQLite opens what it must not write all the same, and complains much later.
+    if conn.is_readonly(rusqlite::MAIN_DB)? {
+        return Err(Error::ReadOnly { what: path.display().to_string() });
+    }
     schema::inspect(&conn, &path)?;
     set(&conn, &WRITING)?;
+    set_durability(&conn, Durability::Full)?;
     schema::migrate(&mut conn, &path)?;
+    set_durability(&conn, durability)?;
     Ok(conn)
 }
 
+/// How durable the next commits are.
+pub(super) fn set_durability(conn: &Connection, durability: Durability) -> Result<(), Error> {
+    match durability {
+        Durability::Full => set(conn, &[FULL]),
+        Durability::Normal => set(conn, &[NORMAL]),
+    }
+}
+
 /// Opens for reading only, beside whoever writes.
-pub(crate) fn open_read_only(path: &Path) -> Result<Connection, Error> {
+pub(super) fn open_read_only(path: &Path) -> Result<Connection, Error> {
     let path = locate(path)?;
     refuse_special_file(&path)?;
     let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     match schema::inspect(&conn, &path)? {
         Found::Current => Ok(conn),
         Found::Empty => Err(Error::NotAStore { path }),
+        Found::Older(found) => Err(Error::TooOld { store: path.display().to_string(), found }),
     }
 }
 
@@ -114,7 +135,22 @@ fn locate(path: &Path) -> Result<PathBuf, Error> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    Ok(folder.canonicalize().map_err(Error::io(folder))?.join(name))
+    let place = folder.canonicalize().map_err(Error::io(folder))?.join(name);
+    refuse_linked_companions(&place)?;
+    Ok(place)
+}
+
+/// SQLite does not follow a link to the file, but it would follow one to its log.
+fn refuse_linked_companions(path: &Path) -> Result<(), Error> {
+    for ending in ["-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        let companion = PathBuf::from(name);
+        if fs::symlink_metadata(&companion).is_ok_and(|found| !found.is_file()) {
+            return Err(Error::NotPlainFile { path: companion });
+        }
+    }
+    Ok(())
 }
 
 /// Makes sure that there is a file which only its owner can read.
@@ -122,18 +158,26 @@ fn locate(path: &Path) -> Result<PathBuf, Error> {
 /// An existing file is never opened here: closing it would drop the locks that another connection
 /// of this process holds on it (POSIX locks belong to the process, not to the descriptor).
 fn create(path: &Path) -> Result<(), Error> {
-    match OpenOptions::new().write(true).create_new(true).mode(MODE).open(path) {
-        Ok(file) => {
-            file.sync_all().map_err(Error::io(path))?;
-            let folder = path.parent().unwrap_or(Path::new("/"));
-            File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io(folder))
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+    match make_private(path) {
+        Ok(()) => Ok(()),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
             refuse_special_file(path)?;
+            let found = fs::metadata(path).map_err(Error::io(path))?.permissions();
+            if found.mode() & 0o777 == MODE {
+                return Ok(());
+            }
             fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(Error::io(path))
         }
-        Err(error) => Err(Error::io(path)(error)),
+        Err(error) => Err(error),
     }
+}
+
+/// A new file that nobody else can read, and that is there after a power cut.
+pub(super) fn make_private(path: &Path) -> Result<(), Error> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);
+    created.and_then(|file| file.sync_all()).map_err(Error::io(path))?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io(folder))
 }
 
 fn refuse_special_file(path: &Path) -> Result<(), Error> {
@@ -151,10 +195,18 @@ mod tests {
     #[test]
     fn a_store_is_as_durable_as_it_says() {
         let dir = tempfile::tempdir().unwrap();
-        let conn = open(&dir.path().join("db")).unwrap();
+        let conn = open(&dir.path().join("db"), Durability::Full).unwrap();
         let pragmas = ["journal_mode", "synchronous", "foreign_keys", "busy_timeout"];
         let told = pragmas.map(|pragma| told(&conn, pragma).unwrap());
         assert_eq!(told, ["wal", "2", "1", "30000"]);
+    }
+
+    #[test]
+    fn a_store_is_lighter_only_if_that_was_chosen() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open(&dir.path().join("db"), Durability::Normal).unwrap();
+        let told = ["journal_mode", "synchronous"].map(|pragma| told(&conn, pragma).unwrap());
+        assert_eq!(told, ["wal", "1"]);
     }
 
     /// A temporary database cannot have a write-ahead log; SQLite does not call that an error.

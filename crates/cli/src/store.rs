@@ -1,0 +1,151 @@
+//! The store as a thing of its own: rebuild its tables, move it, take its journal out and in.
+
+use std::fs::OpenOptions;
+use std::io::{BufReader, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use kapelle_store::{
+    AuditError, Carried, Fingerprint, Holder, Leadership, Location, Reader, carry_over,
+};
+use serde_json::json;
+
+use crate::args::{ExportArgs, ImportArgs, LookArgs, MoveArgs};
+use crate::output::{Exit, Problem, print, print_json, say};
+use crate::project::Project;
+
+pub async fn rebuild(args: LookArgs) -> Result<Exit, Problem> {
+    let project = begun().await?;
+    let _alone = lead(&project)?;
+    let rebuilt = kapelle_store::rebuild(project.location()?)?;
+    let wrong: Vec<&str> = rebuilt.repaired().map(|table| table.table).collect();
+    if args.json {
+        let (seq, tables) = (rebuilt.seq, &rebuilt.after);
+        print_json(
+            &json!({ "seq": seq, "equal": wrong.is_empty(), "repaired": wrong, "tables": tables }),
+        )?;
+        return Ok(Exit::Done);
+    }
+    for Fingerprint { table, rows, .. } in &rebuilt.after {
+        let verdict = if wrong.contains(table) { "REPAIRED" } else { "equal" };
+        print(format!("{table:<18} {rows:>8} rows  {verdict}"));
+    }
+    match wrong.is_empty() {
+        true => print(format!("all tables are what {} records say", rebuilt.seq)),
+        false => say(format!("{} did not say what the journal says, and do now", wrong.join(", "))),
+    }
+    Ok(Exit::Done)
+}
+
+pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
+    let project = begun().await?;
+    let _alone = lead(&project)?;
+    let from = project.location()?;
+    let name = args.project.as_deref().or(project.config.store.project.as_deref());
+    let to = project.place_of_store(Some(&args.to), name)?.with(project.config.store.durability());
+    if from == to {
+        return Err(Problem::usage("the store is there already"));
+    }
+    let carried = carry_over(&from, &to).map_err(|error| match error {
+        AuditError::Broken(broken) => Problem::new(Exit::Failed, broken)
+            .hint("a broken history is not moved; restore the store from a backup"),
+        AuditError::Store(error) => error.into(),
+    })?;
+    let equal = Reader::open(&from)?.tables()? == carried.tables;
+    report(&carried, &to, args.json)?;
+    if !equal {
+        let what = "the tables here did not say what the journal says; those in the new place do";
+        say(format!("{what}, see `kapelle store rebuild`"));
+    }
+    say(format!("{from} stays as it is; set [store] url to the new place in kapelle.toml"));
+    Ok(Exit::Done)
+}
+
+pub async fn export(args: ExportArgs) -> Result<Exit, Problem> {
+    let project = begun().await?;
+    let reader = Reader::open(project.location()?)?;
+    let Some(path) = &args.out else {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        return match write(&reader, &mut out) {
+            // A reader that went away (`| head`) is no error of ours.
+            Err(kapelle_store::ExportError::Io(error))
+                if error.kind() == std::io::ErrorKind::BrokenPipe =>
+            {
+                Ok(Exit::Done)
+            }
+            written => written.map(|_| Exit::Done).map_err(unexportable),
+        };
+    };
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|why| Problem::environment(format!("{}: {why}", path.display())))?;
+    let head = write(&reader, &mut BufWriter::new(&file)).map_err(unexportable)?;
+    file.sync_all().map_err(Problem::environment)?;
+    match args.json {
+        true => print_json(&json!({ "records": head.seq, "head_hash": head.hash.to_string() }))?,
+        false => say(format!("{} records, head {}", head.seq, head.hash)),
+    }
+    Ok(Exit::Done)
+}
+
+fn write(
+    reader: &Reader,
+    out: &mut impl Write,
+) -> Result<kapelle_store::Head, kapelle_store::ExportError> {
+    let head = reader.export(out)?;
+    out.flush()?;
+    Ok(head)
+}
+
+fn unexportable(error: kapelle_store::ExportError) -> Problem {
+    match error {
+        kapelle_store::ExportError::Store(error) => error.into(),
+        broken @ kapelle_store::ExportError::Broken(_) => Problem::new(Exit::Failed, broken)
+            .hint("the export ends before the first broken record"),
+        io @ kapelle_store::ExportError::Io(_) => Problem::environment(io),
+    }
+}
+
+pub async fn import(args: ImportArgs) -> Result<Exit, Problem> {
+    let project = Project::here().await?;
+    project.make_state_dir().await?;
+    let _alone = lead(&project)?;
+    let to = project.location()?;
+    let carried = if args.file.as_os_str() == "-" {
+        kapelle_store::import(&mut std::io::stdin().lock(), &to)?
+    } else {
+        let file = std::fs::File::open(&args.file)
+            .map_err(|why| Problem::usage(format!("{}: {why}", args.file.display())))?;
+        kapelle_store::import(&mut BufReader::new(file), &to)?
+    };
+    report(&carried, &to, args.json)?;
+    Ok(Exit::Done)
+}
+
+async fn begun() -> Result<Project, Problem> {
+    let project = Project::here().await?;
+    match project.is_begun()? {
+        true => Ok(project),
+        false => Err(Problem::refused("there is no journal here yet")
+            .hint("start a mission, or read an export: kapelle import FILE")),
+    }
+}
+
+/// While the store is looked after, nobody runs the project.
+fn lead(project: &Project) -> Result<Leadership, Problem> {
+    let started_at = kapelle_conductor::clock::now();
+    let holder = Holder { pid: std::process::id(), url: None, started_at, host: None };
+    Leadership::take(&project.state_dir(), holder).map_err(|error| {
+        Problem::from(error).hint("wait for it to end, or stop it with Ctrl-C; nothing is lost")
+    })
+}
+
+fn report(carried: &Carried, to: &Location, as_json: bool) -> Result<(), Problem> {
+    let Carried { head, blobs, tables } = carried;
+    if as_json {
+        return print_json(&json!({
+            "records": head.seq, "head_hash": head.hash.to_string(), "blobs": blobs,
+            "tables": tables, "to": to.to_string() }));
+    }
+    print(format!("{} records, {blobs} blobs, head {} in {to}", head.seq, head.hash));
+    Ok(())
+}

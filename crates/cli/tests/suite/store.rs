@@ -1,0 +1,149 @@
+//! The store in people's hands: time travel, export and import, rebuild, and the way to PostgreSQL.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::cluster;
+use crate::fixture::Fixture;
+
+/// A project with one delivered mission.
+fn delivered() -> Fixture {
+    let fixture = Fixture::with_agent("echo x >> x.txt");
+    fixture.run(&["do it", "--yes"]).expect(0);
+    fixture
+}
+
+fn head(fixture: &Fixture) -> Value {
+    fixture.json(&["audit", "verify"])["head_hash"].clone()
+}
+
+#[test]
+fn the_past_can_be_looked_at() {
+    let fixture = delivered();
+    let journal = fixture.journal();
+    let merged = journal.iter().find(|record| record["event"]["type"] == "task_merged").unwrap();
+    let seq = merged["seq"].as_u64().unwrap();
+    let before = fixture.json(&["replay", "--at", &(seq - 1).to_string()]);
+    assert_eq!(before["seq"], seq - 1);
+    assert_eq!(before["missions"][0]["tasks_completed"], 0);
+    let after = fixture.json(&["replay", "--at", &seq.to_string()]);
+    assert_eq!(after["tasks"][0]["status"], "completed");
+    let nothing = fixture.json(&["replay", "--at", "1970-01-01T00:00:00Z"]);
+    assert_eq!(nothing, json!({ "seq": 0, "missions": [], "tasks": [] }));
+    let all = fixture.json(&["replay", "--at", "9999-01-01"]);
+    assert_eq!(all["seq"], journal.len());
+
+    let (from, to) = ((seq - 1).to_string(), seq.to_string());
+    let diff = fixture.json(&["replay", "--at", &from, "--diff", &to]);
+    let changed = |field: &str| {
+        let all = diff["differences"].as_array().unwrap();
+        let of_task = all.iter().find(|d| d["what"] == "m1/1" && d["field"] == field);
+        of_task.map(|d| (d["from"].clone(), d["to"].clone()))
+    };
+    assert_eq!(changed("status").unwrap().1, "completed");
+    assert_eq!(changed("title"), None);
+    let shown = fixture.kapelle(&["replay", "--at", &from, "--diff", &to]).expect(0).stdout;
+    assert!(shown.contains("→ completed"), "{shown}");
+
+    fixture.kapelle(&["replay", "--at", "soon"]).expect(2).says("2026-11-16T09:30:00Z");
+    fixture.kapelle(&["replay", "--at", "99999"]).expect(3).says("the journal ends at record");
+}
+
+#[test]
+fn an_export_is_a_whole_project_again() {
+    let fixture = delivered();
+    let (head, tasks) = (head(&fixture), fixture.json(&["tasks"]));
+    let out = fixture.path("journal.jsonl");
+    let file = out.to_str().unwrap().to_owned();
+    let written = fixture.json(&["export", "--out", &file]);
+    assert_eq!(written["head_hash"], head);
+    assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
+    fixture.kapelle(&["export", "--out", &file]).expect(6).says("File exists");
+    let printed = fixture.kapelle(&["export"]).expect(0).stdout;
+    assert!(printed == fs::read_to_string(&out).unwrap(), "stdout is another export");
+
+    let again = Fixture::with_agent("true");
+    again.kapelle(&["store", "rebuild"]).expect(3).says("there is no journal here yet");
+    assert_eq!(again.json(&["import", &file])["head_hash"], head);
+    assert_eq!(self::head(&again), head);
+    assert_eq!(again.json(&["tasks"]), tasks);
+    again.kapelle(&["import", &file]).expect(6).says("it has to be empty");
+
+    let edited = fs::read_to_string(&out).unwrap().replacen("do it", "do so", 1);
+    fs::write(&out, edited).unwrap();
+    let third = Fixture::with_agent("true");
+    third.kapelle(&["import", &file]).expect(6).says("was changed");
+}
+
+#[test]
+fn a_rebuild_says_what_was_wrong() {
+    let fixture = delivered();
+    let fine = fixture.json(&["store", "rebuild"]);
+    assert_eq!((&fine["equal"], &fine["repaired"]), (&json!(true), &json!([])));
+    let raw = Connection::open(fixture.repo().join(".kapelle/store.db")).unwrap();
+    raw.execute_batch("UPDATE missions SET goal = 'something else'").unwrap();
+    let repaired = fixture.json(&["store", "rebuild"]);
+    assert_eq!((&repaired["equal"], &repaired["repaired"]), (&json!(false), &json!(["missions"])));
+    assert_eq!(repaired["tables"], fine["tables"]);
+    let shown = fixture.kapelle(&["store", "rebuild"]).expect(0).stdout;
+    assert!(shown.contains("all tables are what"), "{shown}");
+}
+
+/// From a file to a server, a mission there, and back again.
+#[test]
+fn a_project_moves_to_postgres_works_there_and_comes_back() {
+    let fixture = delivered();
+    let (before, url) = (head(&fixture), cluster::shared().url());
+    let moved = fixture.json(&["store", "move", "--to", &url, "--project", "moved"]);
+    assert_eq!(moved["head_hash"], before);
+    let config = fixture.file("kapelle.toml");
+    let store = format!("\n[store]\nurl = \"{url}\"\nproject = \"moved\"\n");
+    fixture.write("kapelle.toml", &format!("{config}{store}"));
+    fixture.git(&["add", "--all"]);
+    fixture.git(&["commit", "--quiet", "--message", "the store is on a server"]);
+    assert_eq!(head(&fixture), before);
+
+    fixture.run(&["do more", "--yes"]).expect(0);
+    let after = head(&fixture);
+    assert_ne!(after, before);
+    assert_eq!(fixture.json(&["status"]).as_array().unwrap().len(), 2);
+    let by_hand =
+        cluster::shared().psql("kapelle_moved", "SELECT id, status FROM missions ORDER BY id");
+    assert_eq!(by_hand.unwrap(), "m1|delivered\nm2|delivered");
+
+    let back = fixture.json(&["store", "move", "--to", "sqlite:.kapelle/back.db"]);
+    assert_eq!(back["head_hash"], after);
+    fixture.kapelle(&["store", "move", "--to", "sqlite"]).expect(6).says("it has to be empty");
+    fixture.kapelle(&["store", "move", "--to", &url]).expect(2).says("there already");
+}
+
+#[test]
+fn a_wrong_address_is_explained_and_shows_no_password() {
+    let fixture = Fixture::with_agent_and("true", "[store]\nurl = \"mysql://ada:geheim@h/d\"\n");
+    let said = fixture.kapelle(&["status"]).expect(2).says("postgres://user@host/database");
+    assert!(!said.stderr.contains("geheim"), "{}", said.stderr);
+    let config = "[store]\nurl = \"postgres://ada:geheim@127.0.0.1:1/d\"\n";
+    let fixture = Fixture::with_agent_and("true", config);
+    let said = fixture.kapelle(&["status"]).expect(6).says("cannot be reached").says("hint: ");
+    assert!(!said.stderr.contains("geheim"), "{}", said.stderr);
+}
+
+/// More agents than one file is rated for, and a durability that can lose something, are said aloud.
+#[test]
+fn people_are_warned_about_their_store() {
+    let with_agents = |agents: &str, more: &str| {
+        let fixture = Fixture::with_agent_and("echo x > x.txt", more);
+        let config = fixture.file("kapelle.toml");
+        let config = config.replace("workers_max = 4", &format!("workers_max = {agents}"));
+        fixture.commit("kapelle.toml", &config);
+        fixture.run(&["do it", "--yes"]).expect(0)
+    };
+    let light = "[store]\ndurability = \"normal\"\n";
+    with_agents("50", light).says("kapelle store move").says("power cut");
+    with_agents("20", "").says("many for a SQLite store");
+    let few = with_agents("19", "").stderr;
+    assert!(!few.contains("SQLite store") && !few.contains("power cut"), "{few}");
+}

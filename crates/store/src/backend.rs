@@ -1,0 +1,126 @@
+//! What an engine of storage does beside keeping the journal: the contract behind the writer, the
+//! readers and the tools. PostgreSQL and SQLite keep it; memory keeps only the journal's.
+
+use std::borrow::Cow;
+
+use kapelle_core::{Record, Seq, Timestamp};
+
+use crate::error::Error;
+use crate::journal::{Epoch, Head, Journal, Link, admit, event};
+use crate::lock::Holder;
+use crate::projections::Changes;
+use crate::search::{Document, Hit, Query};
+use crate::tables::Table;
+use crate::value::Value;
+
+/// One append of a group.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub epoch: Epoch,
+    pub expected: Seq,
+    pub records: Cow<'a, [Record]>,
+}
+
+/// A record as it is kept, before anybody believed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub seq: i64,
+    pub at: i64,
+    pub epoch: i64,
+    pub body: String,
+    pub hash: Vec<u8>,
+}
+
+impl Row {
+    pub(crate) fn record(&self) -> Result<Record, Error> {
+        let seq = Seq(self.seq.cast_unsigned());
+        let event = event(seq, &self.body)?;
+        Ok(Record { seq, at: Timestamp(self.at.cast_unsigned()), event })
+    }
+
+    /// The tag that every event begins with.
+    pub(crate) fn event_type(&self) -> &str {
+        self.body.split('"').nth(3).unwrap_or_default()
+    }
+}
+
+pub(crate) trait Backend: Journal {
+    /// Claims an epoch for the holder, unless another holder is there and alive. Where the engine
+    /// has no lock of its own, the file lock decides who is alone.
+    fn lead(&mut self, _holder: &Holder) -> Result<Epoch, Error> {
+        self.claim_epoch()
+    }
+
+    /// Lets others know where the holder answers.
+    fn publish(&mut self, _url: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Carries out several appends with one commit. Each is admitted or refused by itself; if the
+    /// commit fails, all of them have failed.
+    fn append_group(&mut self, group: &[Request<'_>]) -> Vec<Result<Head, Error>>;
+
+    /// Writes a history as it was, with its epochs and hashes, into an empty journal. The store's
+    /// epoch becomes that of the last record.
+    fn adopt(&mut self, after: Seq, rows: &[Row]) -> Result<(), Error>;
+
+    /// Tells this store from every other one, copies aside.
+    fn store_id(&self) -> Result<String, Error>;
+    fn look(&self) -> Result<(Head, Epoch), Error>;
+    fn rows(&self, after: Seq, limit: usize) -> Result<Vec<Row>, Error>;
+
+    /// How far the tables for people reach.
+    fn watermark(&self) -> Result<Seq, Error>;
+    /// Writes rows and watermark in one transaction.
+    fn write_rows(&mut self, changes: &Changes, mark: Seq) -> Result<(), Error>;
+    /// Empty tables, whatever was there before.
+    fn create_tables_anew(&mut self) -> Result<(), Error>;
+    fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error>;
+
+    /// How far the search reaches into the journal.
+    fn searchable(&self) -> Result<Seq, Error>;
+    /// Makes documents searchable, in place of those of the same kind and source; `mark` is how
+    /// far the journal is searchable then.
+    fn index(&mut self, documents: &[Document], mark: Option<Seq>) -> Result<(), Error>;
+    fn search(&self, query: &Query) -> Result<Vec<Hit>, Error>;
+    /// Documents that no record of the journal tells, and that would be lost without a copy.
+    fn kept_documents(&self) -> Result<Vec<Document>, Error>;
+
+    /// Keeps a content under its hash for `owner`.
+    fn put_blob(&mut self, hash: &str, body: &[u8], owner: &str) -> Result<(), Error>;
+    fn blob(&self, hash: &str) -> Result<Option<Vec<u8>>, Error>;
+    fn release_blobs(&mut self, owner: &str) -> Result<(), Error>;
+    /// Hashes that no owner refers to.
+    fn ownerless_blobs(&self) -> Result<Vec<String>, Error>;
+    /// Removes those of the blobs that still have no owner. Returns how many.
+    fn remove_blobs(&mut self, hashes: &[String]) -> Result<u64, Error>;
+    fn blobs(&self) -> Result<Vec<(String, Vec<String>)>, Error>;
+
+    /// The last snapshot, if there is one. Its content is a cache, and outside data.
+    fn snapshot(&self) -> Result<Option<Vec<u8>>, Error>;
+    fn keep_snapshot(&mut self, body: &[u8]) -> Result<(), Error>;
+}
+
+/// What a group of appends adds.
+pub(crate) struct Admitted {
+    pub head: Head,
+    pub links: Vec<Link>,
+    pub outcomes: Vec<Result<Head, Error>>,
+}
+
+/// The rule of every implementation for a group that meets this journal.
+pub(crate) fn admit_group((head, epoch): (Head, Epoch), group: &[Request<'_>]) -> Admitted {
+    let mut admitted = Admitted { head, links: Vec::new(), outcomes: Vec::new() };
+    for request in group {
+        let outcome =
+            admit((admitted.head, epoch), request.epoch, request.expected, &request.records);
+        admitted.outcomes.push(outcome.map(|links| {
+            if let Some(last) = links.last() {
+                admitted.head = Head { seq: last.seq, hash: last.hash };
+            }
+            admitted.links.extend(links);
+            admitted.head
+        }));
+    }
+    admitted
+}

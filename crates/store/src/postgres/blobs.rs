@@ -1,0 +1,50 @@
+//! Contents by their hash, each with those who need it.
+
+use super::link::{Link, Param};
+use crate::error::Error;
+
+pub(super) fn put(link: &Link, hash: &str, body: &[u8], owner: &str) -> Result<(), Error> {
+    let keep = "INSERT INTO blobs (hash, body) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING";
+    let own = "INSERT INTO blob_owners (hash, owner) VALUES ($1, $2)
+        ON CONFLICT (hash, owner) DO NOTHING";
+    let kept: Vec<Param> = vec![Box::new(hash.to_owned()), Box::new(body.to_vec())];
+    let owned: Vec<Param> = vec![Box::new(hash.to_owned()), Box::new(owner.to_owned())];
+    link.transaction("BEGIN", vec![(keep.to_owned(), kept), (own.to_owned(), owned)])
+}
+
+pub(super) fn get(link: &Link, hash: &str) -> Result<Option<Vec<u8>>, Error> {
+    let sql = "SELECT body FROM blobs WHERE hash = $1";
+    let rows = link.query(sql, vec![Box::new(hash.to_owned())])?;
+    Ok(rows.first().map(|row| row.get(0)))
+}
+
+pub(super) fn release(link: &Link, owner: &str) -> Result<(), Error> {
+    let sql = "DELETE FROM blob_owners WHERE owner = $1";
+    link.execute(sql, vec![Box::new(owner.to_owned())]).map(drop)
+}
+
+pub(super) fn ownerless(link: &Link) -> Result<Vec<String>, Error> {
+    let sql = "SELECT hash FROM blobs
+        WHERE NOT EXISTS (SELECT 1 FROM blob_owners o WHERE o.hash = blobs.hash)
+        ORDER BY hash";
+    Ok(link.query(sql, Vec::new())?.iter().map(|row| row.get(0)).collect())
+}
+
+/// One that got an owner meanwhile stays; the foreign key would not let it go either.
+pub(super) fn remove(link: &Link, hashes: &[String]) -> Result<u64, Error> {
+    let sql = "DELETE FROM blobs WHERE hash = ANY($1)
+        AND NOT EXISTS (SELECT 1 FROM blob_owners o WHERE o.hash = blobs.hash)";
+    link.execute(sql, vec![Box::new(hashes.to_vec())])
+}
+
+pub(super) fn all(link: &Link) -> Result<Vec<(String, Vec<String>)>, Error> {
+    let sql = "SELECT hash, coalesce((SELECT array_agg(owner) FROM blob_owners o
+        WHERE o.hash = blobs.hash), '{}') FROM blobs ORDER BY hash COLLATE \"C\"";
+    let rows = link.query(sql, Vec::new())?;
+    let with_owners = |row: &tokio_postgres::Row| {
+        let mut owners: Vec<String> = row.get(1);
+        owners.sort();
+        (row.get(0), owners)
+    };
+    Ok(rows.iter().map(with_owners).collect())
+}

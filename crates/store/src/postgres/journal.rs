@@ -1,0 +1,385 @@
+//! The journal in a PostgreSQL schema.
+//!
+//! Invariant: an append is one statement, and so one transaction. It writes nothing unless the
+//! store's epoch is the appender's and the journal ends where it was expected to, and it holds the
+//! epoch's row while it writes, so that nobody can take over in between.
+
+use std::cell::RefCell;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kapelle_core::{Record, Seq, Timestamp};
+use tokio_postgres::Row;
+
+use super::link::{Link, Param, Use};
+use super::{blobs, lead, schema, search, tables};
+use crate::backend::{self, Admitted, Backend, Request, admit_group};
+use crate::error::Error;
+use crate::journal::{Epoch, Hash, Head, Journal, Link as Entry, event};
+use crate::location::{Location, Place, Server};
+use crate::lock::Holder;
+use crate::projections::Changes;
+use crate::search::{Document, Hit, Query};
+use crate::tables::Table;
+use crate::value::{Value, clamped};
+
+/// How long an append waits for a server that restarts, before it gives up.
+const RESTART_PATIENCE: Duration = Duration::from_secs(30);
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+const APPEND: &str =
+    "WITH fence AS MATERIALIZED (SELECT epoch FROM meta WHERE epoch = $1 FOR UPDATE)
+    INSERT INTO journal (seq, at, epoch, body, hash)
+    SELECT r.seq, r.at, fence.epoch, r.body, r.hash
+    FROM fence, unnest($2::bigint[], $3::bigint[], $4::text[], $5::bytea[])
+        AS r(seq, at, body, hash)
+    WHERE (SELECT coalesce(max(seq), 0) FROM journal) = $6";
+
+#[derive(Debug)]
+pub struct Postgres {
+    server: Server,
+    purpose: Use,
+    /// Replaced when it was lost.
+    link: RefCell<Link>,
+    /// The last look: what an append is tried with first.
+    head: Head,
+    epoch: Epoch,
+    lead: Option<Lead>,
+}
+
+#[derive(Debug)]
+struct Lead {
+    epoch: Epoch,
+    holder: Holder,
+    /// Tells others that we are alive.
+    sentinel: RefCell<Option<Link>>,
+}
+
+impl Postgres {
+    /// Opens the project's schema, and creates it if there is none.
+    pub fn open(location: &Location) -> Result<Postgres, Error> {
+        let server = server(location)?;
+        let purpose = Use::Writing(location.durability);
+        let link = Link::connect(&server, purpose)?;
+        schema::migrate(&link, &server)?;
+        tables::prepare(&link, &server.schema)?;
+        Postgres::at(server, purpose, link)
+    }
+
+    pub(crate) fn open_read_only(location: &Location) -> Result<Postgres, Error> {
+        let server = server(location)?;
+        let link = Link::connect(&server, Use::Reading)?;
+        match schema::found(&link, &server)? {
+            Some(crate::migrations::VERSION) => Postgres::at(server, Use::Reading, link),
+            Some(found) => Err(Error::TooOld { store: server.to_string(), found }),
+            None => Err(Error::NoStore { store: server.to_string() }),
+        }
+    }
+
+    fn at(server: Server, purpose: Use, link: Link) -> Result<Postgres, Error> {
+        let (head, epoch) = look(&link)?;
+        Ok(Postgres { server, purpose, link: RefCell::new(link), head, epoch, lead: None })
+    }
+
+    /// Works on the connection, or on a new one if it was lost.
+    fn on<T>(&self, work: impl FnOnce(&Link) -> Result<T, Error>) -> Result<T, Error> {
+        if self.link.borrow().is_closed() {
+            self.reconnect()?;
+        }
+        work(&self.link.borrow())
+    }
+
+    /// With a new connection comes a new lock, if nobody has taken over meanwhile.
+    fn reconnect(&self) -> Result<(), Error> {
+        let link = Link::connect(&self.server, self.purpose)?;
+        if let Some(lead) = &self.lead {
+            let (_, current) = look(&link)?;
+            if current != lead.epoch {
+                return Err(Error::StaleEpoch { presented: lead.epoch, current });
+            }
+            if !lead::try_once(&link, &self.server)? {
+                let what = "somebody else holds the lock of the project".into();
+                return Err(Error::Lost { what });
+            }
+            lead.sentinel.replace(Some(Link::connect(&self.server, Use::Answering)?));
+        }
+        self.link.replace(link);
+        Ok(())
+    }
+
+    fn look_again(&mut self) -> Result<(), Error> {
+        (self.head, self.epoch) = self.on(look)?;
+        Ok(())
+    }
+
+    /// Tries with what was seen last; if the database does not agree, looks and tries once more.
+    fn write_group(&mut self, group: &[Request<'_>]) -> Result<Admitted, Error> {
+        let admitted = admit_group((self.head, self.epoch), group);
+        if !admitted.links.is_empty() && self.insert(&admitted)? {
+            return Ok(admitted);
+        }
+        self.look_again()?;
+        let admitted = admit_group((self.head, self.epoch), group);
+        if admitted.links.is_empty() || self.insert(&admitted)? {
+            return Ok(admitted);
+        }
+        // Somebody wrote between the look and the append: whoever that is, it is not us.
+        let (expected, epoch) = (self.head.seq, self.epoch);
+        self.look_again()?;
+        if self.epoch != epoch {
+            return Err(Error::StaleEpoch { presented: epoch, current: self.epoch });
+        }
+        Err(Error::Conflict { expected, actual: self.head.seq })
+    }
+
+    /// Whether the database took it. A connection that is lost on the way leaves that open; the
+    /// journal itself tells, as soon as it can be reached again.
+    fn insert(&self, admitted: &Admitted) -> Result<bool, Error> {
+        let until = Instant::now() + RESTART_PATIENCE;
+        loop {
+            let lost = match self.on(|link| insert(link, self.epoch, self.head.seq, admitted)) {
+                Err(lost @ Error::Lost { .. }) => lost,
+                outcome => return outcome,
+            };
+            loop {
+                match self.on(look) {
+                    Ok((head, epoch)) if head == admitted.head && epoch == self.epoch => {
+                        return Ok(true);
+                    }
+                    Ok((head, _)) if head == self.head => break,
+                    Ok(_) => return Ok(false),
+                    Err(Error::Lost { .. }) if Instant::now() < until => {
+                        thread::sleep(BETWEEN_TRIES);
+                    }
+                    Err(Error::Lost { .. }) => return Err(lost),
+                    Err(error) => return Err(error),
+                }
+            }
+            if Instant::now() >= until {
+                return Err(lost);
+            }
+        }
+    }
+}
+
+fn server(location: &Location) -> Result<Server, Error> {
+    match &location.place {
+        Place::Postgres(server) => Ok((**server).clone()),
+        Place::Sqlite(_) => Err(Error::Address { why: "it is a file, not a server".into() }),
+    }
+}
+
+impl Journal for Postgres {
+    fn claim_epoch(&mut self) -> Result<Epoch, Error> {
+        let claim = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch";
+        self.on(|link| link.query(claim, Vec::new()))?;
+        // Looked at after the claim: nobody but us can have written since.
+        self.look_again()?;
+        Ok(self.epoch)
+    }
+
+    fn head(&self) -> Head {
+        self.head
+    }
+
+    fn append(&mut self, epoch: Epoch, expected: Seq, records: &[Record]) -> Result<Head, Error> {
+        let request = Request { epoch, expected, records: records.into() };
+        self.append_group(&[request]).pop().unwrap_or(Ok(self.head))
+    }
+
+    fn read(&self, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
+        let sql = "SELECT seq, at, body FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2";
+        let rows = self.on(|link| link.query(sql, page(after, limit)))?;
+        let record = |row: &Row| {
+            let (seq, at) = (Seq(unsigned(row, 0)), Timestamp(unsigned(row, 1)));
+            Ok(Record { seq, at, event: event(seq, row.get(2))? })
+        };
+        rows.iter().map(record).collect()
+    }
+}
+
+impl Backend for Postgres {
+    fn lead(&mut self, holder: &Holder) -> Result<Epoch, Error> {
+        let server = self.server.clone();
+        self.on(|link| lead::take(link, &server))?;
+        let sentinel = RefCell::new(Some(Link::connect(&server, Use::Answering)?));
+        let epoch = self.claim_epoch()?;
+        self.on(|link| lead::tell_holder(link, holder))?;
+        self.lead = Some(Lead { epoch, holder: holder.clone(), sentinel });
+        Ok(epoch)
+    }
+
+    fn publish(&mut self, url: &str) -> Result<(), Error> {
+        let Some(lead) = &mut self.lead else { return Ok(()) };
+        lead.holder.url = Some(url.to_owned());
+        let holder = lead.holder.clone();
+        self.on(|link| lead::tell_holder(link, &holder))
+    }
+
+    fn append_group(&mut self, group: &[Request<'_>]) -> Vec<Result<Head, Error>> {
+        match self.write_group(group) {
+            Ok(Admitted { head, outcomes, .. }) => {
+                self.head = head;
+                outcomes
+            }
+            Err(error) => group.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    fn adopt(&mut self, after: Seq, rows: &[backend::Row]) -> Result<(), Error> {
+        self.look_again()?;
+        if self.head.seq != after {
+            return Err(Error::Conflict { expected: after, actual: self.head.seq });
+        }
+        let Some(last) = rows.last() else { return Ok(()) };
+        let insert = "INSERT INTO journal (seq, at, epoch, body, hash)
+            SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[])";
+        let numbers = |of: fn(&backend::Row) -> i64| rows.iter().map(of).collect::<Vec<i64>>();
+        let params: Vec<Param> = vec![
+            Box::new(numbers(|row| row.seq)),
+            Box::new(numbers(|row| row.at)),
+            Box::new(numbers(|row| row.epoch)),
+            Box::new(rows.iter().map(|row| row.body.clone()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.hash.clone()).collect::<Vec<_>>()),
+        ];
+        let epoch = "UPDATE meta SET epoch = greatest(epoch, $1)".to_owned();
+        let epoch_param: Vec<Param> = vec![Box::new(last.epoch)];
+        let statements = vec![(insert.to_owned(), params), (epoch, epoch_param)];
+        self.on(|link| link.transaction("BEGIN", statements))?;
+        self.look_again()
+    }
+
+    fn store_id(&self) -> Result<String, Error> {
+        let rows = self.on(|link| link.query("SELECT store_id FROM meta", Vec::new()))?;
+        rows.first().map(|row| row.get(0)).ok_or_else(|| nothing("meta"))
+    }
+
+    fn look(&self) -> Result<(Head, Epoch), Error> {
+        self.on(look)
+    }
+
+    fn rows(&self, after: Seq, limit: usize) -> Result<Vec<backend::Row>, Error> {
+        let sql = "SELECT seq, at, epoch, body, hash FROM journal WHERE seq > $1
+            ORDER BY seq LIMIT $2";
+        let rows = self.on(|link| link.query(sql, page(after, limit)))?;
+        let row = |row: &Row| backend::Row {
+            seq: row.get(0),
+            at: row.get(1),
+            epoch: row.get(2),
+            body: row.get(3),
+            hash: row.get(4),
+        };
+        Ok(rows.iter().map(row).collect())
+    }
+
+    fn watermark(&self) -> Result<Seq, Error> {
+        self.on(tables::watermark)
+    }
+
+    fn write_rows(&mut self, changes: &Changes, mark: Seq) -> Result<(), Error> {
+        self.on(|link| tables::write(link, changes, mark, &self.server.schema))
+    }
+
+    fn create_tables_anew(&mut self) -> Result<(), Error> {
+        self.on(tables::create_anew)
+    }
+
+    fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error> {
+        self.on(|link| tables::rows(link, table))
+    }
+
+    fn searchable(&self) -> Result<Seq, Error> {
+        let sql = "SELECT seq FROM search_watermark";
+        let rows = self.on(|link| link.query(sql, Vec::new()))?;
+        Ok(Seq(rows.first().map_or(0, |row| unsigned(row, 0))))
+    }
+
+    fn index(&mut self, documents: &[Document], mark: Option<Seq>) -> Result<(), Error> {
+        self.on(|link| search::index(link, documents, mark))
+    }
+
+    fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
+        self.on(|link| search::search(link, query))
+    }
+
+    fn kept_documents(&self) -> Result<Vec<Document>, Error> {
+        self.on(search::kept)
+    }
+
+    fn put_blob(&mut self, hash: &str, body: &[u8], owner: &str) -> Result<(), Error> {
+        self.on(|link| blobs::put(link, hash, body, owner))
+    }
+
+    fn blob(&self, hash: &str) -> Result<Option<Vec<u8>>, Error> {
+        self.on(|link| blobs::get(link, hash))
+    }
+
+    fn release_blobs(&mut self, owner: &str) -> Result<(), Error> {
+        self.on(|link| blobs::release(link, owner))
+    }
+
+    fn ownerless_blobs(&self) -> Result<Vec<String>, Error> {
+        self.on(blobs::ownerless)
+    }
+
+    fn remove_blobs(&mut self, hashes: &[String]) -> Result<u64, Error> {
+        self.on(|link| blobs::remove(link, hashes))
+    }
+
+    fn blobs(&self) -> Result<Vec<(String, Vec<String>)>, Error> {
+        self.on(blobs::all)
+    }
+
+    fn snapshot(&self) -> Result<Option<Vec<u8>>, Error> {
+        let rows = self.on(|link| link.query("SELECT body FROM snapshots", Vec::new()))?;
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
+    fn keep_snapshot(&mut self, body: &[u8]) -> Result<(), Error> {
+        let sql = "INSERT INTO snapshots (id, body) VALUES (1, $1)
+            ON CONFLICT (id) DO UPDATE SET body = excluded.body";
+        let params: Vec<Param> = vec![Box::new(body.to_vec())];
+        self.on(|link| link.lightly(vec![(sql.to_owned(), params)]))
+    }
+}
+
+fn insert(link: &Link, epoch: Epoch, after: Seq, admitted: &Admitted) -> Result<bool, Error> {
+    let entries = &admitted.links;
+    let numbers = |of: fn(&Entry) -> u64| entries.iter().map(of).map(clamped).collect::<Vec<_>>();
+    let params: Vec<Param> = vec![
+        Box::new(clamped(epoch.0)),
+        Box::new(numbers(|entry| entry.seq.0)),
+        Box::new(numbers(|entry| entry.at.0)),
+        Box::new(entries.iter().map(|entry| entry.body.clone()).collect::<Vec<_>>()),
+        Box::new(entries.iter().map(|entry| entry.hash.0.to_vec()).collect::<Vec<_>>()),
+        Box::new(clamped(after.0)),
+    ];
+    Ok(link.execute(APPEND, params)? as usize == entries.len())
+}
+
+fn look(link: &Link) -> Result<(Head, Epoch), Error> {
+    let sql = "SELECT meta.epoch, last.seq, last.hash FROM meta
+        LEFT JOIN LATERAL (SELECT seq, hash FROM journal ORDER BY seq DESC LIMIT 1) AS last ON true";
+    let rows = link.query(sql, Vec::new())?;
+    let row = rows.first().ok_or_else(|| nothing("meta"))?;
+    let hash: Option<Vec<u8>> = row.get(2);
+    let head = match hash.and_then(|hash| hash.try_into().ok()) {
+        Some(hash) => Head { seq: Seq(unsigned(row, 1)), hash: Hash(hash) },
+        None => Head::EMPTY,
+    };
+    Ok((head, Epoch(unsigned(row, 0))))
+}
+
+fn nothing(table: &str) -> Error {
+    Error::Damaged { what: format!("the table {table} is empty") }
+}
+
+fn page(after: Seq, limit: usize) -> Vec<Param> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    vec![Box::new(clamped(after.0)), Box::new(limit)]
+}
+
+/// Numbers are kept as they are; one below zero is no number of ours.
+fn unsigned(row: &Row, column: usize) -> u64 {
+    u64::try_from(row.get::<_, i64>(column)).unwrap_or(0)
+}

@@ -1,0 +1,89 @@
+//! Leadership of a project on PostgreSQL: an advisory lock, which goes with its connection, and
+//! behind it the epoch, which the database checks with every append.
+//!
+//! A holder whose machine is gone, or that is stopped, keeps its lock for a while. So whoever
+//! wants the lead asks the holder; one that does not answer loses its connection. If it wakes up
+//! later, its epoch is over.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use super::link::Link;
+use super::listen::Listener;
+use crate::error::Error;
+use crate::location::Server;
+use crate::lock::Holder;
+
+/// The server needs a moment to notice that a process is gone.
+const NOTICING: Duration = Duration::from_millis(500);
+
+/// A holder that is alive answers at once; with the rest, a take-over stays below five seconds.
+const ANSWERING: Duration = Duration::from_secs(3);
+
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+/// Takes the lock of the project, or says who has it.
+pub(super) fn take(link: &Link, server: &Server) -> Result<(), Error> {
+    if try_for(link, server, NOTICING)? {
+        return Ok(());
+    }
+    if Listener::start(server)?.ask(&server.schema, ANSWERING)? {
+        return Err(Error::Held { holder: holder(link)? });
+    }
+    end_holder(link, server)?;
+    if try_for(link, server, NOTICING)? {
+        return Ok(());
+    }
+    // Somebody else was faster.
+    Err(Error::Held { holder: holder(link)? })
+}
+
+fn try_for(link: &Link, server: &Server, patience: Duration) -> Result<bool, Error> {
+    let until = Instant::now() + patience;
+    loop {
+        if try_once(link, server)? {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        thread::sleep(BETWEEN_TRIES);
+    }
+}
+
+pub(super) fn try_once(link: &Link, server: &Server) -> Result<bool, Error> {
+    let key = key(server);
+    let rows = link.query("SELECT pg_try_advisory_lock($1)", vec![Box::new(key)])?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
+}
+
+/// Ends the connection that holds the lock.
+fn end_holder(link: &Link, server: &Server) -> Result<(), Error> {
+    let sql = "SELECT pg_terminate_backend(pid) FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND objsubid = 1
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND ((classid::bigint << 32) | objid::bigint) = $1 AND pid <> pg_backend_pid()";
+    link.query(sql, vec![Box::new(key(server))]).map(drop)
+}
+
+/// Who claimed the current epoch, as it told.
+pub(super) fn holder(link: &Link) -> Result<Option<Holder>, Error> {
+    let rows = link.query("SELECT holder FROM meta", Vec::new())?;
+    let told: Option<String> = rows.first().and_then(|row| row.get(0));
+    Ok(told.and_then(|told| serde_json::from_str(&told).ok()))
+}
+
+pub(super) fn tell_holder(link: &Link, holder: &Holder) -> Result<(), Error> {
+    let told = serde_json::to_string(holder).unwrap_or_default();
+    link.execute("UPDATE meta SET holder = $1", vec![Box::new(told)]).map(drop)
+}
+
+/// The number of the project's lock.
+fn key(server: &Server) -> i64 {
+    let digest = Sha256::digest(format!("kapelle leads {}", server.schema));
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest[..8]);
+    i64::from_be_bytes(bytes)
+}

@@ -1,0 +1,328 @@
+//! One connection, for callers that wait.
+//!
+//! The rest of the store is synchronous and may be called from anywhere, also from a thread of
+//! somebody's asynchronous runtime. So every connection has a small runtime of its own.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{
+    AsyncMessage, Client, NoTls, Notification, Row, SimpleQueryMessage, Statement,
+};
+
+use crate::error::Error;
+use crate::location::{Durability, Server};
+
+/// A server that does not answer a connection in this time is not there.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longer than any statement of ours takes; who waits this long waits for a network that is gone.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A peer that is gone without a word is noticed after about idle + retries × interval.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(2);
+const KEEPALIVE_RETRIES: u32 = 2;
+
+pub(super) type Param = Box<dyn ToSql + Sync + Send>;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Reading,
+    /// Saying that the leader is alive, whenever somebody asks.
+    Answering,
+    Writing(Durability),
+}
+
+pub(super) struct Link {
+    /// None once it was shut down.
+    runtime: Option<Runtime>,
+    client: Arc<Client>,
+    prepared: Arc<Mutex<HashMap<String, Statement>>>,
+    /// What the server says by itself, as text.
+    notices: Receiver<String>,
+}
+
+impl Link {
+    pub(super) fn connect(server: &Server, purpose: Use) -> Result<Link, Error> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("kapelle-postgres")
+            .enable_all()
+            .build()
+            .map_err(|why| Error::Database { what: why.to_string() })?;
+        let mut config = server.config.clone();
+        config.connect_timeout(CONNECT_PATIENCE).application_name("kapelle");
+        config.keepalives(true).keepalives_idle(KEEPALIVE_IDLE);
+        config.keepalives_interval(Duration::from_secs(1)).keepalives_retries(KEEPALIVE_RETRIES);
+        let (notify, notices) = mpsc::channel();
+        let connected = wait(&runtime, async move {
+            let (client, mut connection) = config.connect(NoTls).await?;
+            let client = Arc::new(client);
+            let speaker = Arc::downgrade(&client);
+            tokio::spawn(async move {
+                // It ends with the connection; whoever asks the client then is told so.
+                while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                    let AsyncMessage::Notification(told) = message else { continue };
+                    if purpose == Use::Answering {
+                        answer(&speaker, &told);
+                    } else {
+                        // Nobody has to listen.
+                        let _ = notify.send(told.payload().to_owned());
+                    }
+                }
+            });
+            Ok(client)
+        });
+        let client = match connected {
+            Ok(client) => client,
+            Err(error) => {
+                runtime.shutdown_background();
+                return Err(unreachable(server, error));
+            }
+        };
+        let prepared = Arc::default();
+        let link = Link { runtime: Some(runtime), client, prepared, notices };
+        link.set_up(server, purpose)?;
+        Ok(link)
+    }
+
+    fn set_up(&self, server: &Server, purpose: Use) -> Result<(), Error> {
+        let only = match purpose {
+            Use::Reading => "SET default_transaction_read_only = on;".to_owned(),
+            Use::Answering => format!("LISTEN {};", server.schema),
+            Use::Writing(Durability::Full) => "SET synchronous_commit = on;".to_owned(),
+            Use::Writing(Durability::Normal) => "SET synchronous_commit = off;".to_owned(),
+        };
+        let told = DURABLE.map(|setting| format!("current_setting('{setting}')")).join(", ");
+        // The server, too, has to notice that we are gone, for it holds our lock.
+        let set = format!(
+            "SET search_path TO {}, pg_catalog; SET client_min_messages = warning;
+            SET tcp_keepalives_idle = {}; SET tcp_keepalives_interval = 1;
+            SET tcp_keepalives_count = {KEEPALIVE_RETRIES}; {only} SELECT {told}",
+            server.schema,
+            KEEPALIVE_IDLE.as_secs(),
+        );
+        let client = Arc::clone(&self.client);
+        let said = self.wait(async move { client.simple_query(&set).await })?;
+        match purpose {
+            Use::Writing(Durability::Full) => assert_durable(&said),
+            Use::Reading | Use::Answering | Use::Writing(Durability::Normal) => Ok(()),
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    pub(super) fn query(
+        &self,
+        sql: impl Into<String>,
+        params: Vec<Param>,
+    ) -> Result<Vec<Row>, Error> {
+        let (client, prepared, sql) =
+            (Arc::clone(&self.client), Arc::clone(&self.prepared), sql.into());
+        self.wait(async move {
+            let statement = statement(&client, &prepared, &sql).await?;
+            client.query(&statement, &borrowed(&params)).await
+        })
+    }
+
+    pub(super) fn execute(&self, sql: impl Into<String>, params: Vec<Param>) -> Result<u64, Error> {
+        let (client, prepared, sql) =
+            (Arc::clone(&self.client), Arc::clone(&self.prepared), sql.into());
+        self.wait(async move {
+            let statement = statement(&client, &prepared, &sql).await?;
+            client.execute(&statement, &borrowed(&params)).await
+        })
+    }
+
+    pub(super) fn batch(&self, sql: impl Into<String>) -> Result<(), Error> {
+        let (client, sql) = (Arc::clone(&self.client), sql.into());
+        self.wait(async move { client.batch_execute(&sql).await })
+    }
+
+    /// All of it in one transaction that does not wait for the disk, with all statements on their
+    /// way before the first is answered.
+    pub(super) fn lightly(&self, statements: Vec<(String, Vec<Param>)>) -> Result<(), Error> {
+        let begin = "BEGIN; SET LOCAL synchronous_commit = off";
+        self.transaction(begin, statements)
+    }
+
+    pub(super) fn transaction(
+        &self,
+        begin: &'static str,
+        statements: Vec<(String, Vec<Param>)>,
+    ) -> Result<(), Error> {
+        let (client, cache) = (Arc::clone(&self.client), Arc::clone(&self.prepared));
+        self.wait(async move {
+            let mut ready = Vec::with_capacity(statements.len());
+            for (sql, params) in statements {
+                ready.push((statement(&client, &cache, &sql).await?, params));
+            }
+            client.batch_execute(begin).await?;
+            let done = in_order(&client, &ready).await;
+            let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            let ended = client.batch_execute(end).await;
+            done.and(ended)
+        })
+    }
+
+    /// What the server has to say next, if it says something in time.
+    pub(super) fn notice(&self, patience: Duration) -> Result<Option<String>, Error> {
+        match self.notices.recv_timeout(patience) {
+            Ok(notice) => Ok(Some(notice)),
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Err(Error::Lost { what: "the server ended it".into() })
+            }
+        }
+    }
+
+    fn wait<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        match &self.runtime {
+            Some(runtime) => wait(runtime, work),
+            None => Err(Error::Lost { what: "it was closed".into() }),
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A plain drop would wait, which threads of another runtime must not.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+/// What has to be on, or the server loses what it acknowledged, and says nothing.
+const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
+
+fn assert_durable(said: &[SimpleQueryMessage]) -> Result<(), Error> {
+    let row = said.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    for (at, setting) in DURABLE.into_iter().enumerate() {
+        let found = row.and_then(|row| row.get(at)).unwrap_or("unknown");
+        if found != "on" {
+            return Err(Error::Setting { setting, wanted: "on", found: found.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+fn wait<T: Send + 'static>(
+    runtime: &Runtime,
+    work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let (done, answer) = mpsc::channel();
+    runtime.spawn(async move {
+        // Whoever waits is below.
+        let _ = done.send(tokio::time::timeout(ANSWER_PATIENCE, work).await);
+    });
+    match answer.recv() {
+        Ok(Ok(outcome)) => Ok(outcome?),
+        Ok(Err(_)) => Err(Error::Lost { what: format!("no answer in {ANSWER_PATIENCE:?}") }),
+        Err(_) => Err(Error::Lost { what: "it was closed".into() }),
+    }
+}
+
+/// What is asked and answered about the leader.
+pub(super) const ALIVE_QUESTION: &str = "alive? ";
+pub(super) const ALIVE_ANSWER: &str = "alive! ";
+
+/// Answers from within the connection: a process that is stopped or dead does not.
+fn answer(speaker: &Weak<Client>, told: &Notification) {
+    let (Some(question), Some(client)) =
+        (told.payload().strip_prefix(ALIVE_QUESTION), speaker.upgrade())
+    else {
+        return;
+    };
+    let (channel, answer) = (told.channel().to_owned(), format!("{ALIVE_ANSWER}{question}"));
+    tokio::spawn(async move {
+        // If it cannot be said, the connection is gone, and with it the claim to be alive.
+        let _ = client.query("SELECT pg_notify($1, $2)", &[&channel, &answer]).await;
+    });
+}
+
+fn unreachable(server: &Server, error: Error) -> Error {
+    match error {
+        Error::Lost { what } | Error::Database { what } => {
+            Error::Lost { what: format!("{server} cannot be reached: {what}") }
+        }
+        other => other,
+    }
+}
+
+async fn statement(
+    client: &Client,
+    cache: &Mutex<HashMap<String, Statement>>,
+    sql: &str,
+) -> Result<Statement, tokio_postgres::Error> {
+    let known = cache.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
+    if let Some(statement) = known {
+        return Ok(statement);
+    }
+    let statement = client.prepare(sql).await?;
+    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(cache.entry(sql.to_owned()).or_insert(statement).clone())
+}
+
+fn borrowed(params: &[Param]) -> Vec<&(dyn ToSql + Sync)> {
+    params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect()
+}
+
+type Pending<'a> = Pin<Box<dyn Future<Output = Result<u64, tokio_postgres::Error>> + Send + 'a>>;
+
+/// Sends all statements before it waits for the first answer. A statement is sent when its future
+/// is polled for the first time, and answers come in the order of questions.
+async fn in_order(
+    client: &Client,
+    statements: &[(Statement, Vec<Param>)],
+) -> Result<(), tokio_postgres::Error> {
+    let mut pending: Vec<(Pending<'_>, Option<Result<u64, tokio_postgres::Error>>)> = statements
+        .iter()
+        .map(|(statement, params)| {
+            let work: Pending<'_> =
+                Box::pin(async move { client.execute(statement, &borrowed(params)).await });
+            (work, None)
+        })
+        .collect();
+    poll_fn(|cx| {
+        for (work, answer) in &mut pending {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                *answer = Some(done);
+            }
+        }
+        Poll::Ready(())
+    })
+    .await;
+    let mut outcome = Ok(());
+    for (work, answer) in pending {
+        let answer = match answer {
+            Some(answer) => answer,
+            None => work.await,
+        };
+        outcome = outcome.and(answer.map(drop));
+    }
+    outcome
+}

@@ -1,0 +1,98 @@
+//! Search with text vectors.
+
+use kapelle_core::{Seq, TaskId, Timestamp};
+use tokio_postgres::Row;
+
+use super::link::{Link, Param};
+use crate::error::Error;
+use crate::search::{Document, Hit, Query, kind_named};
+use crate::value::{Value, clamped};
+
+pub(super) fn index(link: &Link, documents: &[Document], mark: Option<Seq>) -> Result<(), Error> {
+    let sql =
+        "INSERT INTO documents (kind, source, seq, at, mission_id, task_id, agent, type, body,
+            words)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, to_tsvector('simple', $10))
+        ON CONFLICT (kind, source) DO UPDATE SET seq = excluded.seq, at = excluded.at,
+            mission_id = excluded.mission_id, task_id = excluded.task_id, agent = excluded.agent,
+            type = excluded.type, body = excluded.body, words = excluded.words";
+    let mut statements: Vec<(String, Vec<Param>)> =
+        documents.iter().map(|document| (sql.to_owned(), values(document))).collect();
+    if let Some(mark) = mark {
+        let advance = "UPDATE search_watermark SET seq = $1".to_owned();
+        statements.push((advance, vec![Box::new(clamped(mark.0))]));
+    }
+    link.lightly(statements)
+}
+
+fn values(document: &Document) -> Vec<Param> {
+    let text = |text: &str| match Value::from(text) {
+        Value::Text(text) => text,
+        Value::Null | Value::Int(_) => String::new(),
+    };
+    vec![
+        Box::new(document.kind.name()),
+        Box::new(text(&document.source)),
+        Box::new(document.seq.map(|seq| clamped(seq.0))),
+        Box::new(clamped(document.at.0)),
+        Box::new(document.mission.map(|mission| mission.to_string())),
+        Box::new(document.task.map(|task| i64::from(task.0))),
+        Box::new(document.agent.as_deref().map(text)),
+        Box::new(document.event.as_deref().map(text)),
+        Box::new(text(document.body())),
+        Box::new(text(&document.words())),
+    ]
+}
+
+pub(super) fn search(link: &Link, query: &Query) -> Result<Vec<Hit>, Error> {
+    let Some(words) = query.words() else { return Ok(Vec::new()) };
+    let sql = "SELECT kind, source, seq, at, body FROM documents
+        WHERE ($1::text IS NULL OR words @@ plainto_tsquery('simple', $1))
+            AND ($2::text IS NULL OR kind = $2) AND ($3::text IS NULL OR mission_id = $3)
+            AND ($4::bigint IS NULL OR task_id = $4) AND ($5::text IS NULL OR agent = $5)
+            AND ($6::text IS NULL OR type = $6) AND ($7::bigint IS NULL OR at >= $7)
+            AND ($8::bigint IS NULL OR at <= $8)
+        ORDER BY at DESC, id DESC LIMIT $9";
+    let time = |at: Option<Timestamp>| at.map(|at| clamped(at.0));
+    let params: Vec<Param> = vec![
+        Box::new(words.map(|words| words.join(" "))),
+        Box::new(query.kind.map(|kind| kind.name())),
+        Box::new(query.mission.map(|mission| mission.to_string())),
+        Box::new(query.task.map(|task| i64::from(task.0))),
+        Box::new(query.agent.clone()),
+        Box::new(query.event.clone()),
+        Box::new(time(query.since)),
+        Box::new(time(query.until)),
+        Box::new(query.limit()),
+    ];
+    let hit = |row: &Row| Hit {
+        kind: kind_named(row.get(0)),
+        source: row.get(1),
+        seq: row.get::<_, Option<i64>>(2).map(|seq| Seq(seq.cast_unsigned())),
+        at: Timestamp(row.get::<_, i64>(3).cast_unsigned()),
+        body: row.get(4),
+    };
+    Ok(link.query(sql, params)?.iter().map(hit).collect())
+}
+
+/// What no record of the journal tells.
+pub(super) fn kept(link: &Link) -> Result<Vec<Document>, Error> {
+    let sql = "SELECT kind, source, at, mission_id, task_id, agent, body FROM documents
+        WHERE seq IS NULL ORDER BY id";
+    let document = |row: &Row| {
+        let mission: Option<&str> = row.get(3);
+        let task: Option<i64> = row.get(4);
+        Document {
+            kind: kind_named(row.get(0)),
+            source: row.get(1),
+            seq: None,
+            at: Timestamp(row.get::<_, i64>(2).cast_unsigned()),
+            mission: mission.and_then(|mission| mission.parse().ok()),
+            task: task.and_then(|task| u32::try_from(task).ok()).map(TaskId),
+            agent: row.get(5),
+            event: None,
+            body: row.get(6),
+        }
+    };
+    Ok(link.query(sql, Vec::new())?.iter().map(document).collect())
+}

@@ -1,0 +1,82 @@
+//! The tables for people in PostgreSQL: all rows of a batch go with one statement a table.
+
+use kapelle_core::Seq;
+use tokio_postgres::Row;
+
+use super::link::{Link, Param};
+use crate::error::Error;
+use crate::projections::Changes;
+use crate::tables::{Column, Dialect, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
+use crate::value::{Value, clamped};
+
+/// Makes sure that the tables are there in the form of this version.
+pub(super) fn prepare(link: &Link, schema: &str) -> Result<(), Error> {
+    if are_current(link, schema)? { Ok(()) } else { create_anew(link) }
+}
+
+fn are_current(link: &Link, schema: &str) -> Result<bool, Error> {
+    let names = all().iter().map(|table| table.name).chain(VIEWS.map(|(name, ..)| name));
+    let names: Vec<String> = names.chain([WATERMARK]).map(|n| format!("{schema}.{n}")).collect();
+    let missing = "SELECT count(*) FROM unnest($1::text[]) AS n WHERE to_regclass(n) IS NULL";
+    let missing = link.query(missing, vec![Box::new(names)])?;
+    if missing.first().is_none_or(|row| row.get::<_, i64>(0) > 0) {
+        return Ok(false);
+    }
+    let version = link.query("SELECT version FROM projection_watermark", Vec::new())?;
+    Ok(version.first().is_some_and(|row| row.get::<_, i64>(0) == VERSION))
+}
+
+pub(super) fn create_anew(link: &Link) -> Result<(), Error> {
+    // Sent as one, it is one transaction.
+    link.batch(format!("{}{}", drop(Dialect::Postgres), create(Dialect::Postgres)))
+}
+
+/// The batch, and word of it to those who listen.
+pub(super) fn write(link: &Link, changes: &Changes, mark: Seq, channel: &str) -> Result<(), Error> {
+    let mut statements = Vec::new();
+    for (of, rows) in changes.by_table() {
+        let table = of.table();
+        let rows: Vec<&Vec<Value>> = rows.collect();
+        let columns = table.columns.iter().enumerate();
+        let params = columns.map(|(at, column)| list(column, &rows, at)).collect();
+        statements.push((upsert(table, Dialect::Postgres), params));
+    }
+    let advance = "UPDATE projection_watermark SET seq = $1".to_owned();
+    statements.push((advance, vec![Box::new(clamped(mark.0)) as Param]));
+    let tell = "SELECT pg_notify($1, $2)".to_owned();
+    let told: Vec<Param> = vec![Box::new(channel.to_owned()), Box::new(format!("head {mark}"))];
+    statements.push((tell, told));
+    link.lightly(statements)
+}
+
+fn list(column: &Column, rows: &[&Vec<Value>], at: usize) -> Param {
+    if column.kind.is_number() {
+        let numbers: Vec<Option<i64>> = rows.iter().map(|row| row[at].int()).collect();
+        return Box::new(numbers);
+    }
+    let text = |row: &&Vec<Value>| row[at].text().map(str::to_owned);
+    Box::new(rows.iter().map(text).collect::<Vec<Option<String>>>())
+}
+
+pub(super) fn watermark(link: &Link) -> Result<Seq, Error> {
+    let rows = link.query("SELECT seq FROM projection_watermark", Vec::new())?;
+    Ok(Seq(rows.first().map_or(0, |row| row.get::<_, i64>(0).cast_unsigned())))
+}
+
+pub(super) fn rows(link: &Link, table: &Table) -> Result<Vec<Vec<Value>>, Error> {
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
+    let rows =
+        link.query(format!("SELECT {} FROM {}", names.join(", "), table.name), Vec::new())?;
+    let values = |row: &Row| {
+        let columns = table.columns.iter().enumerate();
+        columns.map(|(at, column)| value(row, at, column)).collect::<Vec<_>>()
+    };
+    Ok(rows.iter().map(values).collect())
+}
+
+fn value(row: &Row, at: usize, column: &Column) -> Value {
+    if column.kind.is_number() {
+        return row.get::<_, Option<i64>>(at).into();
+    }
+    row.get::<_, Option<String>>(at).into()
+}

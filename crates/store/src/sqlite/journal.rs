@@ -1,0 +1,289 @@
+//! The journal in one SQLite file.
+//!
+//! Invariant: an append is one transaction of journal rows. Who may append and after what is
+//! looked up inside that transaction, so a stale leader is refused by the database itself.
+
+use std::path::{Path, PathBuf};
+
+use kapelle_core::{Record, Seq, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+
+use super::{connection, tables};
+use crate::backend::{self, Admitted, Backend, Request, admit_group};
+use crate::error::Error;
+use crate::journal::{Epoch, Hash, Head, Journal, Link, event};
+use crate::location::Durability;
+use crate::projections::{self, Changes};
+use crate::search::{Document, Hit, Query};
+use crate::tables::Table;
+use crate::value::{Value, clamped};
+
+#[derive(Debug)]
+pub struct Sqlite {
+    pub(super) conn: Connection,
+    pub(super) path: PathBuf,
+    durability: Durability,
+    head: Head,
+}
+
+impl Sqlite {
+    /// Opens the store in the file `path`, and creates it if there is none.
+    pub fn open(path: &Path) -> Result<Sqlite, Error> {
+        Sqlite::open_with(path, Durability::Full)
+    }
+
+    pub fn open_with(path: &Path, durability: Durability) -> Result<Sqlite, Error> {
+        let mut conn = connection::open(path, durability)?;
+        tables::prepare(&mut conn)?;
+        let head = head(&conn)?;
+        Ok(Sqlite { conn, path: path.to_owned(), durability, head })
+    }
+
+    /// Beside whoever writes; nothing can be changed through it.
+    pub(crate) fn open_read_only(path: &Path) -> Result<Sqlite, Error> {
+        let conn = connection::open_read_only(path)?;
+        let head = head(&conn)?;
+        Ok(Sqlite { conn, path: path.to_owned(), durability: Durability::Full, head })
+    }
+
+    /// Makes all tables for people anew from the journal. Returns how far they reach.
+    pub fn rebuild_projections(&mut self) -> Result<Seq, Error> {
+        projections::rebuild(self)
+    }
+
+    /// Runs what can be made anew from the journal, without waiting for the disk: the order of
+    /// commits is kept, so that the tables are never ahead of the journal.
+    pub(super) fn lightly<T>(
+        &mut self,
+        work: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        connection::set_durability(&self.conn, Durability::Normal)?;
+        let outcome = self.in_transaction(work);
+        connection::set_durability(&self.conn, self.durability)?;
+        outcome
+    }
+
+    pub(super) fn in_transaction<T>(
+        &mut self,
+        work: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let done = work(&tx)?;
+        tx.commit()?;
+        Ok(done)
+    }
+
+    fn write_group(&mut self, group: &[Request<'_>]) -> Result<Admitted, Error> {
+        self.in_transaction(|tx| {
+            let (head, epoch) = (head(tx)?, epoch(tx)?);
+            let admitted = admit_group((head, epoch), group);
+            insert(tx, epoch, &admitted.links)?;
+            Ok(admitted)
+        })
+    }
+}
+
+impl Journal for Sqlite {
+    fn claim_epoch(&mut self) -> Result<Epoch, Error> {
+        let claim = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch";
+        let epoch = Epoch(self.conn.query_row(claim, [], |row| unsigned(row, 0))?);
+        // Looked at after the claim: nobody but us can have written since.
+        self.head = head(&self.conn)?;
+        Ok(epoch)
+    }
+
+    fn head(&self) -> Head {
+        self.head
+    }
+
+    fn append(&mut self, epoch: Epoch, expected: Seq, records: &[Record]) -> Result<Head, Error> {
+        let request = Request { epoch, expected, records: records.into() };
+        self.append_group(&[request]).pop().unwrap_or(Ok(self.head))
+    }
+
+    fn read(&self, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
+        records(&self.conn, after, limit)
+    }
+}
+
+impl Backend for Sqlite {
+    fn append_group(&mut self, group: &[Request<'_>]) -> Vec<Result<Head, Error>> {
+        match self.write_group(group) {
+            Ok(Admitted { head, outcomes, .. }) => {
+                self.head = head;
+                outcomes
+            }
+            Err(error) => group.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    fn adopt(&mut self, after: Seq, rows: &[backend::Row]) -> Result<(), Error> {
+        let Some(last) = rows.last() else { return Ok(()) };
+        let adopted = self.in_transaction(|tx| {
+            let found = head(tx)?.seq;
+            if found != after {
+                return Err(Error::Conflict { expected: after, actual: found });
+            }
+            for row in rows {
+                let values = params![row.seq, row.at, row.epoch, row.body, row.hash];
+                tx.prepare_cached(INSERT)?.execute(values)?;
+            }
+            tx.execute("UPDATE meta SET epoch = max(epoch, ?1)", [last.epoch])?;
+            head(tx)
+        });
+        self.head = adopted?;
+        Ok(())
+    }
+
+    fn store_id(&self) -> Result<String, Error> {
+        Ok(self.conn.query_row("SELECT store_id FROM meta", [], |row| row.get(0))?)
+    }
+
+    fn look(&self) -> Result<(Head, Epoch), Error> {
+        Ok((head(&self.conn)?, epoch(&self.conn)?))
+    }
+
+    fn rows(&self, after: Seq, limit: usize) -> Result<Vec<backend::Row>, Error> {
+        let mut statement = self.conn.prepare_cached(
+            "SELECT seq, at, epoch, body, hash FROM journal WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+        )?;
+        let rows = statement.query_map(params![clamped(after.0), limit as i64], |row| {
+            let (seq, at, epoch) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(backend::Row { seq, at, epoch, body: row.get(3)?, hash: row.get(4)? })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn watermark(&self) -> Result<Seq, Error> {
+        tables::watermark(&self.conn)
+    }
+
+    fn write_rows(&mut self, changes: &Changes, mark: Seq) -> Result<(), Error> {
+        self.lightly(|tx| tables::write(tx, changes, mark))
+    }
+
+    fn create_tables_anew(&mut self) -> Result<(), Error> {
+        self.in_transaction(|tx| tables::create_anew(tx))
+    }
+
+    fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error> {
+        tables::rows(&self.conn, table)
+    }
+
+    fn searchable(&self) -> Result<Seq, Error> {
+        let mark = "SELECT seq FROM search_watermark";
+        Ok(self.conn.prepare_cached(mark)?.query_row([], |row| seq(row, 0))?)
+    }
+
+    fn index(&mut self, documents: &[Document], mark: Option<Seq>) -> Result<(), Error> {
+        self.lightly(|tx| super::search::index(tx, documents, mark))
+    }
+
+    fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
+        super::search::search(&self.conn, query)
+    }
+
+    fn kept_documents(&self) -> Result<Vec<Document>, Error> {
+        super::search::kept(&self.conn)
+    }
+
+    fn put_blob(&mut self, hash: &str, body: &[u8], owner: &str) -> Result<(), Error> {
+        self.in_transaction(|tx| super::blobs::put(tx, hash, body, owner))
+    }
+
+    fn blob(&self, hash: &str) -> Result<Option<Vec<u8>>, Error> {
+        super::blobs::get(&self.conn, hash)
+    }
+
+    fn release_blobs(&mut self, owner: &str) -> Result<(), Error> {
+        self.conn.execute("DELETE FROM blob_owners WHERE owner = ?1", [owner])?;
+        Ok(())
+    }
+
+    fn ownerless_blobs(&self) -> Result<Vec<String>, Error> {
+        super::blobs::ownerless(&self.conn)
+    }
+
+    fn remove_blobs(&mut self, hashes: &[String]) -> Result<u64, Error> {
+        self.in_transaction(|tx| super::blobs::remove(tx, hashes))
+    }
+
+    fn blobs(&self) -> Result<Vec<(String, Vec<String>)>, Error> {
+        super::blobs::all(&self.conn)
+    }
+
+    fn snapshot(&self) -> Result<Option<Vec<u8>>, Error> {
+        super::snapshot::read(&self.path)
+    }
+
+    fn keep_snapshot(&mut self, body: &[u8]) -> Result<(), Error> {
+        super::snapshot::write(&self.path, body)
+    }
+}
+
+const INSERT: &str = "INSERT INTO journal (seq, at, epoch, body, hash) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+fn insert(conn: &Connection, epoch: Epoch, links: &[Link]) -> Result<(), Error> {
+    let mut statement = conn.prepare_cached(INSERT)?;
+    for Link { seq, at, body, hash } in links {
+        let (seq, at, epoch) = (clamped(seq.0), clamped(at.0), clamped(epoch.0));
+        statement.execute(params![seq, at, epoch, body, hash.0])?;
+    }
+    Ok(())
+}
+
+fn head(conn: &Connection) -> Result<Head, Error> {
+    let mut last =
+        conn.prepare_cached("SELECT seq, hash FROM journal ORDER BY seq DESC LIMIT 1")?;
+    let head = last.query_row([], |row| Ok(Head { seq: seq(row, 0)?, hash: Hash(row.get(1)?) }));
+    Ok(head.optional()?.unwrap_or(Head::EMPTY))
+}
+
+fn epoch(conn: &Connection) -> Result<Epoch, Error> {
+    let mut epoch = conn.prepare_cached("SELECT epoch FROM meta")?;
+    Ok(Epoch(epoch.query_row([], |row| unsigned(row, 0))?))
+}
+
+fn records(conn: &Connection, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
+    let mut statement = conn
+        .prepare_cached("SELECT seq, at, body FROM journal WHERE seq > ?1 ORDER BY seq LIMIT ?2")?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = statement.query(params![clamped(after.0), limit])?;
+    let mut records = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (seq, at) = (seq(row, 0)?, Timestamp(unsigned(row, 1)?));
+        let body = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
+        records.push(Record { seq, at, event: event(seq, body)? });
+    }
+    Ok(records)
+}
+
+pub(super) fn seq(row: &Row<'_>, column: usize) -> rusqlite::Result<Seq> {
+    unsigned(row, column).map(Seq)
+}
+
+pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    let number: i64 = row.get(column)?;
+    u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tables are written lightly. An append that came after them must not be.
+    #[test]
+    fn an_append_after_a_fold_is_as_durable_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
+        let synchronous = |store: &Sqlite| -> i64 {
+            store.conn.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap()
+        };
+        assert_eq!(synchronous(&store), 2);
+        store.write_rows(&Changes::default(), Seq(0)).unwrap();
+        assert_eq!(synchronous(&store), 2);
+        let failed = store.lightly(|_| Err::<(), _>(Error::WriterGone));
+        assert!(failed.is_err());
+        assert_eq!(synchronous(&store), 2);
+    }
+}

@@ -1,0 +1,87 @@
+//! Which version a file is of, and how it becomes the current one.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::connection::make_private;
+use crate::error::Error;
+use crate::migrations::{VERSION, after};
+
+/// "KAPE" in ASCII: tells our files from other people's databases.
+const APPLICATION_ID: i64 = 0x4b41_5045;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Empty,
+    Older(i64),
+    Current,
+}
+
+/// Brings the file up to date, after a copy of it was put beside it.
+pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
+    if let Found::Older(version) = inspect(conn, path)? {
+        back_up(conn, path, version)?;
+    }
+    // In one transaction with the look at what is there: two processes may meet an empty file.
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version = match inspect(&tx, path)? {
+        Found::Current => return Ok(()),
+        Found::Older(version) => version,
+        Found::Empty => 0,
+    };
+    for migration in after(version) {
+        tx.execute_batch(migration.sqlite)?;
+    }
+    tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+    tx.pragma_update(None, "user_version", VERSION)?;
+    Ok(tx.commit()?)
+}
+
+/// Looks without touching: what another program or a newer version made stays as it is.
+pub(super) fn inspect(conn: &Connection, path: &Path) -> Result<Found, Error> {
+    let objects: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
+    match (number(conn, "application_id")?, number(conn, "user_version")?) {
+        (0, 0) if objects == 0 => Ok(Found::Empty),
+        (APPLICATION_ID, VERSION) => Ok(Found::Current),
+        (APPLICATION_ID, found) if found > VERSION => {
+            Err(Error::TooNew { store: path.display().to_string(), found, known: VERSION })
+        }
+        (APPLICATION_ID, found) if found > 0 => Ok(Found::Older(found)),
+        _ => Err(Error::NotAStore { path: path.to_owned() }),
+    }
+}
+
+/// Where the copy of a store of this version goes.
+fn backup_path(path: &Path, version: i64) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".v{version}.backup"));
+    name.into()
+}
+
+/// A whole copy, made by SQLite itself. One that is there already is of an earlier try, before
+/// anything was changed; it is as good.
+fn back_up(conn: &Connection, path: &Path, version: i64) -> Result<(), Error> {
+    let place = backup_path(path, version);
+    if place.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let half = place.with_extension("half");
+    match std::fs::remove_file(&half) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::io(&half)(error));
+        }
+        _ => {}
+    }
+    // SQLite wants an empty file or none; made beforehand, it is never readable by others.
+    make_private(&half)?;
+    let name = half.to_str().ok_or_else(|| Error::NotPlainFile { path: half.clone() })?;
+    conn.execute("VACUUM INTO ?1", [name])?;
+    let synced = std::fs::File::open(&half).and_then(|file| file.sync_all());
+    synced.map_err(Error::io(&half))?;
+    std::fs::rename(&half, &place).map_err(Error::io(&place))
+}
+
+fn number(conn: &Connection, pragma: &str) -> Result<i64, Error> {
+    Ok(conn.pragma_query_value(None, pragma, |row| row.get(0))?)
+}

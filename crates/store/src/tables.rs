@@ -1,0 +1,210 @@
+//! The tables for people, described once: every engine of storage makes its own tables from this,
+//! and so does the reference.
+//!
+//! Times are milliseconds since the Unix epoch, money is whole millionths of a US dollar. Foreign
+//! keys are checked at the end of a transaction, so that a batch may write in any order.
+//!
+//! Invariant: the first columns of a row are its key, and no column is ever left to a default.
+
+use std::sync::LazyLock;
+
+mod ddl;
+mod missions;
+mod people;
+mod reference;
+mod work;
+
+pub(crate) use ddl::{Dialect, create, drop, upsert};
+pub(crate) use missions::priority;
+pub use reference::reference;
+
+/// Raised with every change to what the tables are or hold; they are then made anew.
+pub(crate) const VERSION: i64 = 2;
+
+/// How far the tables have come, and in which form.
+pub(crate) const WATERMARK: &str = "projection_watermark";
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub columns: Vec<Column>,
+    /// How many of the columns are the key.
+    pub keys: usize,
+    /// Further columns that are unique together.
+    pub unique: &'static [&'static str],
+    /// What is indexed: columns, and for which rows if not for all.
+    pub indexes: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub kind: Kind,
+    pub nullable: bool,
+    /// The table whose key this is.
+    pub refers_to: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Int,
+    Flag,
+    Text,
+    OneOf(Vec<&'static str>),
+    Json,
+}
+
+impl Kind {
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(self, Kind::Int | Kind::Flag)
+    }
+}
+
+/// Which table a row belongs to: its place in `all`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Of {
+    Missions,
+    Tasks,
+    TaskDependencies,
+    Agents,
+    Attempts,
+    Checks,
+    Costs,
+    ModelUsage,
+    Checkpoints,
+    Approvals,
+}
+
+static ALL: LazyLock<[Table; 10]> = LazyLock::new(|| {
+    [
+        missions::missions(),
+        missions::tasks(),
+        missions::task_dependencies(),
+        work::agents(),
+        work::attempts(),
+        work::checks(),
+        people::costs(),
+        people::model_usage(),
+        people::checkpoints(),
+        people::approvals(),
+    ]
+});
+
+/// A view: its name, what it is for, and its query.
+pub(crate) const VIEWS: [(&str, &str, &str); 2] = [
+    (
+        "costs_by_mission",
+        "What each mission has cost, in dollars.",
+        "SELECT id AS mission_id, goal, status, cost_usd_micros / 1e6 AS cost_usd,
+            reserved_usd_micros / 1e6 AS reserved_usd, budget_usd_micros / 1e6 AS budget_usd
+        FROM missions",
+    ),
+    (
+        "usage_by_model",
+        "Tokens of each model, by mission.",
+        "SELECT costs.mission_id, model, sum(input_tokens) AS input_tokens,
+            sum(output_tokens) AS output_tokens
+        FROM model_usage JOIN costs ON costs.seq = model_usage.seq
+        GROUP BY costs.mission_id, model",
+    ),
+];
+
+/// All of them, in an order in which none refers to a later one, but for attempts and agents.
+pub(crate) fn all() -> &'static [Table] {
+    &*ALL
+}
+
+impl Of {
+    pub(crate) fn table(self) -> &'static Table {
+        &ALL[self as usize]
+    }
+}
+
+fn table(name: &'static str, about: &'static str, keys: usize, columns: Vec<Column>) -> Table {
+    Table { name, about, columns, keys, unique: &[], indexes: &[] }
+}
+
+impl Table {
+    fn unique(mut self, columns: &'static [&'static str]) -> Table {
+        self.unique = columns;
+        self
+    }
+
+    fn indexed(mut self, indexes: &'static [(&'static str, &'static str)]) -> Table {
+        self.indexes = indexes;
+        self
+    }
+
+    pub(crate) fn key(&self) -> String {
+        let names: Vec<&str> = self.columns[..self.keys].iter().map(|column| column.name).collect();
+        names.join(", ")
+    }
+}
+
+fn column(name: &'static str, kind: Kind, about: &'static str) -> Column {
+    Column { name, about, kind, nullable: false, refers_to: None }
+}
+
+fn int(name: &'static str, about: &'static str) -> Column {
+    column(name, Kind::Int, about)
+}
+
+fn text(name: &'static str, about: &'static str) -> Column {
+    column(name, Kind::Text, about)
+}
+
+fn one_of(
+    name: &'static str,
+    values: impl IntoIterator<Item = &'static str>,
+    about: &'static str,
+) -> Column {
+    column(name, Kind::OneOf(values.into_iter().collect()), about)
+}
+
+impl Column {
+    fn or_null(mut self) -> Column {
+        self.nullable = true;
+        self
+    }
+
+    fn refers_to(mut self, table: &'static str) -> Column {
+        self.refers_to = Some(table);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_its_table() {
+        let named = [
+            (Of::Missions, "missions"),
+            (Of::Tasks, "tasks"),
+            (Of::TaskDependencies, "task_dependencies"),
+            (Of::Agents, "agents"),
+            (Of::Attempts, "attempts"),
+            (Of::Checks, "checks"),
+            (Of::Costs, "costs"),
+            (Of::ModelUsage, "model_usage"),
+            (Of::Checkpoints, "checkpoints"),
+            (Of::Approvals, "approvals"),
+        ];
+        assert_eq!(named.len(), all().len());
+        for (of, name) in named {
+            assert_eq!(of.table().name, name);
+        }
+    }
+
+    #[test]
+    fn references_lead_to_a_table_with_one_key() {
+        for column in all().iter().flat_map(|table| &table.columns) {
+            let Some(name) = column.refers_to else { continue };
+            let target = all().iter().find(|table| table.name == name);
+            assert!(target.is_some_and(|table| table.keys == 1), "{} → {name}", column.name);
+        }
+    }
+}

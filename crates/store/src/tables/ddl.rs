@@ -1,0 +1,138 @@
+//! The same tables in the words of each database.
+
+use super::{Column, Kind, Table, VERSION, VIEWS, WATERMARK, all};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+/// What makes all tables and views, empty.
+pub(crate) fn create(dialect: Dialect) -> String {
+    let mut sql = String::new();
+    for table in all() {
+        sql += &create_table(table, dialect);
+    }
+    if dialect == Dialect::Postgres {
+        // Attempts and agents refer to each other, so all of them have to be there first.
+        for table in all() {
+            for column in &table.columns {
+                let (name, to) = (column.name, column.refers_to);
+                let Some(to) = to else { continue };
+                sql += &format!(
+                    "ALTER TABLE {} ADD FOREIGN KEY ({name}) REFERENCES {to} \
+                     DEFERRABLE INITIALLY DEFERRED;\n",
+                    table.name
+                );
+            }
+        }
+    }
+    for (name, _, query) in VIEWS {
+        sql += &format!("CREATE VIEW {name} AS {query};\n");
+    }
+    let int = kind(&Kind::Int, dialect);
+    sql += &format!(
+        "CREATE TABLE {WATERMARK} (id {int} PRIMARY KEY CHECK (id = 1), seq {int} NOT NULL, \
+         version {int} NOT NULL){};\n\
+         INSERT INTO {WATERMARK} (id, seq, version) VALUES (1, 0, {VERSION});\n",
+        strictness(dialect)
+    );
+    sql
+}
+
+/// What removes them, whichever are there: views first, then tables before those they refer to.
+pub(crate) fn drop(dialect: Dialect) -> String {
+    let cascade = match dialect {
+        Dialect::Sqlite => "",
+        Dialect::Postgres => " CASCADE",
+    };
+    let views = VIEWS.iter().map(|(name, ..)| format!("DROP VIEW IF EXISTS {name};\n"));
+    let tables = all().iter().rev().map(|table| table.name).chain([WATERMARK]);
+    views.chain(tables.map(|name| format!("DROP TABLE IF EXISTS {name}{cascade};\n"))).collect()
+}
+
+/// What writes rows, whether they are there or not. SQLite takes one row, PostgreSQL a list for
+/// every column.
+pub(crate) fn upsert(table: &Table, dialect: Dialect) -> String {
+    let place = |(at, column): (usize, &Column)| match dialect {
+        Dialect::Sqlite => format!("?{}", at + 1),
+        Dialect::Postgres => format!("${}::{}[]", at + 1, kind(&column.kind, dialect)),
+    };
+    let places: Vec<String> = table.columns.iter().enumerate().map(place).collect();
+    let source = match dialect {
+        Dialect::Sqlite => format!("VALUES ({})", places.join(", ")),
+        Dialect::Postgres => format!("SELECT * FROM unnest({})", places.join(", ")),
+    };
+    let set = |column: &Column| format!("{0} = excluded.{0}", column.name);
+    let rest: Vec<String> = table.columns[table.keys..].iter().map(set).collect();
+    let action = match rest.is_empty() {
+        true => "NOTHING".to_owned(),
+        false => format!("UPDATE SET {}", rest.join(", ")),
+    };
+    format!("INSERT INTO {} {source} ON CONFLICT ({}) DO {action}", table.name, table.key())
+}
+
+fn create_table(table: &Table, dialect: Dialect) -> String {
+    let mut lines: Vec<String> =
+        table.columns.iter().map(|column| declared(column, dialect)).collect();
+    lines.push(format!("PRIMARY KEY ({})", table.key()));
+    if !table.unique.is_empty() {
+        lines.push(format!("UNIQUE ({})", table.unique.join(", ")));
+    }
+    let without_rowid = match dialect {
+        Dialect::Sqlite if table.keys > 1 => ", WITHOUT ROWID",
+        _ => "",
+    };
+    let name = table.name;
+    let mut sql = format!(
+        "CREATE TABLE {name} (\n    {}\n){}{without_rowid};\n",
+        lines.join(",\n    "),
+        strictness(dialect)
+    );
+    for (columns, rows) in table.indexes {
+        let only = if rows.is_empty() { String::new() } else { format!(" WHERE {rows}") };
+        sql += &format!("CREATE INDEX {name}_by_{columns} ON {name} ({columns}){only};\n");
+    }
+    sql
+}
+
+fn declared(column: &Column, dialect: Dialect) -> String {
+    let name = column.name;
+    let mut line = format!("{name} {}", kind(&column.kind, dialect));
+    if !column.nullable {
+        line += " NOT NULL";
+    }
+    match (&column.kind, dialect) {
+        (Kind::OneOf(values), _) => {
+            let quoted: Vec<String> = values.iter().map(|value| format!("'{value}'")).collect();
+            line += &format!(" CHECK ({name} IN ({}))", quoted.join(", "));
+        }
+        (Kind::Flag, _) => line += &format!(" CHECK ({name} IN (0, 1))"),
+        (Kind::Json, Dialect::Sqlite) => line += &format!(" CHECK (json_valid({name}))"),
+        // A text that is not JSON fails the cast.
+        (Kind::Json, Dialect::Postgres) => {
+            line += &format!(" CHECK (CAST({name} AS json) IS NOT NULL)");
+        }
+        (Kind::Int | Kind::Text, _) => {}
+    }
+    if let (Some(table), Dialect::Sqlite) = (column.refers_to, dialect) {
+        line += &format!(" REFERENCES {table} DEFERRABLE INITIALLY DEFERRED");
+    }
+    line
+}
+
+pub(super) fn kind(kind: &Kind, dialect: Dialect) -> &'static str {
+    match (kind.is_number(), dialect) {
+        (true, Dialect::Sqlite) => "INTEGER",
+        (true, Dialect::Postgres) => "BIGINT",
+        (false, _) => "TEXT",
+    }
+}
+
+fn strictness(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => " STRICT",
+        Dialect::Postgres => "",
+    }
+}

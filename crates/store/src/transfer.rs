@@ -1,0 +1,200 @@
+//! A history on its way: out as lines of JSON, in from them, or from one store to another.
+//!
+//! Invariant: what arrives has the same head, and every record is checked against the chain before
+//! it is written.
+
+use std::io::{BufRead, Write};
+
+use kapelle_core::Seq;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::audit::{self, AuditError, Broken};
+use crate::backend::{Backend, Row};
+use crate::error::Error;
+use crate::fingerprint::{Fingerprint, fingerprints};
+use crate::journal::{Epoch, Hash, Head};
+use crate::location::Location;
+use crate::lock::Holder;
+use crate::open::open;
+use crate::projections;
+use crate::reader::Reader;
+
+/// How many records are written with one commit.
+const PAGE: usize = 10_000;
+
+/// No event of ours comes near; a longer line is something else.
+const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// A record as one line of JSON. The event's text is passed on as it is: the hash is over it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    seq: i64,
+    at: i64,
+    epoch: i64,
+    hash: String,
+    event: Box<RawValue>,
+}
+
+/// What was carried over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carried {
+    pub head: Head,
+    pub blobs: usize,
+    pub tables: Vec<Fingerprint>,
+}
+
+/// What a rebuild found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuilt {
+    pub seq: Seq,
+    pub before: Vec<Fingerprint>,
+    pub after: Vec<Fingerprint>,
+}
+
+impl Rebuilt {
+    /// Tables that did not say what the journal says.
+    pub fn repaired(&self) -> impl Iterator<Item = &Fingerprint> {
+        self.before.iter().zip(&self.after).filter(|(one, other)| one != other).map(|(one, _)| one)
+    }
+}
+
+impl Reader {
+    /// Writes the journal as lines of JSON, as far as the audit agrees with it.
+    pub fn export(&self, to: &mut impl Write) -> Result<Head, ExportError> {
+        let (mut head, mut epoch) = (Head::EMPTY, Epoch(0));
+        loop {
+            let page = self.backend.rows(head.seq, PAGE)?;
+            for row in &page {
+                (head, epoch) = audit::check(row, head, epoch)?;
+                let line = line(row).map_err(std::io::Error::from)?;
+                serde_json::to_writer(&mut *to, &line).map_err(std::io::Error::from)?;
+                to.write_all(b"\n")?;
+            }
+            if page.len() < PAGE {
+                return Ok(head);
+            }
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error(transparent)]
+    Store(#[from] Error),
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    #[error("the export cannot be written: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+fn line(row: &Row) -> Result<Line, serde_json::Error> {
+    let hash: String = row.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let event = RawValue::from_string(row.body.clone())?;
+    Ok(Line { seq: row.seq, at: row.at, epoch: row.epoch, hash, event })
+}
+
+fn row(number: u64, text: &str) -> Result<Row, Error> {
+    let wrong = |why: String| Error::Import { line: number, why };
+    let line: Line = serde_json::from_str(text).map_err(|why| wrong(why.to_string()))?;
+    let hash: Hash = line.hash.parse().map_err(|_| wrong("its hash is not one".into()))?;
+    let body = line.event.get().to_owned();
+    let (seq, at, epoch) = (line.seq, line.at, line.epoch);
+    Ok(Row { seq, at, epoch, body, hash: hash.0.to_vec() })
+}
+
+/// Writes lines of an export into an empty store, and folds its tables.
+pub fn import(from: &mut impl BufRead, to: impl Into<Location>) -> Result<Carried, Error> {
+    let mut backend = open_empty(&to.into())?;
+    let (mut head, mut epoch, mut number) = (Head::EMPTY, Epoch(0), 0);
+    let (mut page, mut text) = (Vec::new(), String::new());
+    loop {
+        text.clear();
+        let mut bounded = std::io::Read::take(&mut *from, LINE_BYTES_MAX as u64);
+        let length = bounded
+            .read_line(&mut text)
+            .map_err(|why| Error::Import { line: number + 1, why: why.to_string() })?;
+        if length == LINE_BYTES_MAX {
+            return Err(Error::TooLarge { what: "line", bytes: length, max: LINE_BYTES_MAX });
+        }
+        number += 1;
+        if !text.trim().is_empty() {
+            let row = row(number, text.trim())?;
+            let checked = audit::check(&row, head, epoch);
+            (head, epoch) =
+                checked.map_err(|why| Error::Import { line: number, why: why.to_string() })?;
+            crate::journal::event(head.seq, &row.body)?;
+            page.push(row);
+        }
+        if page.len() == PAGE || (length == 0 && !page.is_empty()) {
+            let before = Seq(head.seq.0 - page.len() as u64);
+            backend.adopt(before, &page)?;
+            page.clear();
+        }
+        if length == 0 {
+            break;
+        }
+    }
+    finished(&mut *backend, head, 0)
+}
+
+/// Copies a whole store into an empty one, and folds its tables. The source stays as it is; its
+/// epoch is claimed, so that nobody can append to it meanwhile.
+pub fn carry_over(
+    from: impl Into<Location>,
+    to: impl Into<Location>,
+) -> Result<Carried, AuditError> {
+    let source = open_alone(&from.into())?;
+    let mut target = open_empty(&to.into())?;
+    let (mut head, mut epoch) = (Head::EMPTY, Epoch(0));
+    loop {
+        let page = source.rows(head.seq, PAGE)?;
+        let before = head.seq;
+        for row in &page {
+            (head, epoch) = audit::check(row, head, epoch)?;
+        }
+        target.adopt(before, &page)?;
+        if page.len() < PAGE {
+            break;
+        }
+    }
+    let blobs = source.blobs()?;
+    for (hash, owners) in &blobs {
+        let Some(body) = source.blob(hash)? else { continue };
+        for owner in owners {
+            target.put_blob(hash, &body, owner)?;
+        }
+    }
+    target.index(&source.kept_documents()?, None)?;
+    Ok(finished(&mut *target, head, blobs.len())?)
+}
+
+/// For writing, and alone.
+fn open_alone(location: &Location) -> Result<Box<dyn Backend>, Error> {
+    let mut backend = open(location)?;
+    backend.lead(&Holder::here())?;
+    Ok(backend)
+}
+
+fn open_empty(location: &Location) -> Result<Box<dyn Backend>, Error> {
+    let backend = open_alone(location)?;
+    match backend.look()?.0.seq.0 {
+        0 => Ok(backend),
+        records => Err(Error::NotEmpty { records }),
+    }
+}
+
+fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carried, Error> {
+    projections::rebuild(backend)?;
+    Ok(Carried { head, blobs, tables: fingerprints(backend)? })
+}
+
+/// Folds the whole journal again, and says which tables had been something else.
+pub fn rebuild(location: impl Into<Location>) -> Result<Rebuilt, Error> {
+    let mut backend = open_alone(&location.into())?;
+    projections::catch_up(&mut *backend)?;
+    let before = fingerprints(&*backend)?;
+    let seq = projections::rebuild(&mut *backend)?;
+    Ok(Rebuilt { seq, before, after: fingerprints(&*backend)? })
+}

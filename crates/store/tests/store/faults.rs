@@ -1,0 +1,248 @@
+//! What the world does to a store: full disks, damaged pages, lost servers. A typed error, nothing
+//! acknowledged that is not there, and recovery without hand work.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+
+use kapelle_core::{Record, Seq};
+use kapelle_store::{AuditError, Error, Head, Location, Reader, Sqlite, Writer, rebuild, verify};
+use rusqlite::Connection;
+
+use crate::cluster::{self, Cluster};
+use crate::fixture;
+
+/// Set for the process that this test binary starts from itself, in a box of its own.
+const CHILD_DIR: &str = "KAPELLE_TEST_FAULT_DIR";
+
+fn append(writer: &Writer, expected: Seq, records: &[Record]) -> Receiver<Result<Head, Error>> {
+    let (told, heard) = mpsc::channel();
+    writer.append(writer.epoch(), expected, records.to_vec(), move |done| {
+        // Whoever asked may have given up.
+        let _ = told.send(done);
+    });
+    heard
+}
+
+/// Runs a test of this binary in a mount namespace of its own.
+fn in_a_box(test: &str, dir: &Path, walls: &[&str]) {
+    let output = Command::new("bwrap")
+        .args(["--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
+        .args(walls)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD_DIR, dir)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("survived"), "{said}\n{complained}");
+}
+
+/// Not a test by itself: fills a small disk, and goes on when there is room again.
+#[test]
+fn child_fills_its_disk() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let dir = Path::new(&dir);
+    let path = dir.join("db");
+    let ballast = dir.join("ballast");
+    fs::write(&ballast, vec![0; 4_000_000]).unwrap();
+    let records = fixture::history(12, 60);
+    let writer = Writer::open(&path).unwrap();
+    let (mut head, mut full) = (Seq(0), None);
+    for batch in records.chunks(8) {
+        match append(&writer, head, batch).recv().unwrap() {
+            Ok(to) => head = to.seq,
+            Err(why) => {
+                full = Some(why);
+                break;
+            }
+        }
+    }
+    let full = full.expect("the disk is not full");
+    assert!(matches!(full, Error::DiskFull { .. }), "{full:?}");
+    assert_eq!(Reader::open(&path).unwrap().head().unwrap().seq, head, "what was acknowledged");
+
+    fs::remove_file(&ballast).unwrap();
+    let rest = &records[head.0 as usize..][..100];
+    let head = append(&writer, head, rest).recv().unwrap().expect("there is room again");
+    writer.close().unwrap();
+    assert_eq!(verify(&path).unwrap().head, head);
+    let rebuilt = rebuild(&path).unwrap();
+    assert_eq!(rebuilt.before, rebuilt.after);
+    println!("\nsurvived");
+}
+
+#[test]
+fn a_full_disk_loses_nothing_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let size = ["--size", "6000000", "--tmpfs", dir.path().to_str().unwrap()];
+    in_a_box("faults::child_fills_its_disk", dir.path(), &size);
+}
+
+/// Not a test by itself: meets a store that it must not write.
+#[test]
+fn child_cannot_write() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let path = Path::new(&dir).join("db");
+    let refused = Writer::open(&path).unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly { .. }), "{refused:?}");
+    println!("\nsurvived");
+}
+
+#[test]
+fn a_store_that_can_only_be_read_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture::filled(&dir.path().join("db"), &fixture::history(1, 0), 10);
+    let place = dir.path().to_str().unwrap();
+    in_a_box("faults::child_cannot_write", dir.path(), &["--ro-bind", place, place]);
+}
+
+/// A disk that lost a page is told apart from a program that is wrong.
+#[test]
+fn a_damaged_page_is_called_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    fixture::write(&Location::sqlite(&path), &fixture::history(12, 10), 50);
+    let raw = Connection::open(&path).unwrap();
+    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
+    let first_page: i64 = raw
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'journal'", [], |r| r.get(0))
+        .unwrap();
+    drop(raw);
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&[0xff; 4096], (first_page as u64 - 1) * 4096).unwrap();
+    let broken = verify(&path).unwrap_err();
+    assert!(matches!(broken, AuditError::Store(Error::Damaged { .. })), "{broken:?}");
+    let refused = Writer::open(&path).unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
+}
+
+/// Somebody's SQL prompt with an open transaction makes an append wait, and no more.
+#[test]
+fn an_append_waits_for_a_locked_file() {
+    let records = fixture::history(1, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Writer::open(&path).unwrap();
+    let raw = Connection::open(&path).unwrap();
+    raw.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let answer = append(&writer, Seq(0), &records);
+    assert!(answer.try_recv().is_err(), "answered while the file was locked");
+    raw.execute_batch("COMMIT").unwrap();
+    assert_eq!(answer.recv().unwrap().unwrap().seq, Seq(records.len() as u64));
+}
+
+/// Through a link, whoever made it would choose what is overwritten.
+#[test]
+fn links_in_the_place_of_state_files_are_refused() {
+    for name in ["db-wal", "db-shm"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        drop(Sqlite::open(&path).unwrap());
+        let precious = dir.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        symlink(&precious, dir.path().join(name)).unwrap();
+        for refused in [Writer::open(&path).unwrap_err(), Reader::open(&path).unwrap_err()] {
+            assert!(matches!(refused, Error::NotPlainFile { .. }), "{name}: {refused}");
+        }
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+    }
+}
+
+/// A connection that is cut between two appends is nobody's problem.
+#[test]
+fn a_lost_connection_is_made_anew() {
+    let records = fixture::history(2, 0);
+    let cluster = cluster::shared();
+    let location = cluster.project();
+    let writer = Writer::open(&location).unwrap();
+    append(&writer, Seq(0), &records[..5]).recv().unwrap().unwrap();
+    let schema = fixture::schema(&location);
+    // The connection that holds the project's lock is the writer's; others share the server.
+    let epoch_holders = format!(
+        "SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a
+        WHERE a.application_name = 'kapelle' AND a.pid IN (
+            SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND
+                ((classid::bigint << 32) | objid::bigint) = {})",
+        lock_key(&schema)
+    );
+    assert_eq!(cluster.psql(&schema, &epoch_holders).unwrap(), "1");
+    append(&writer, Seq(5), &records[5..]).recv().unwrap().unwrap();
+    writer.close().unwrap();
+    assert_eq!(verify(&location).unwrap().records, records.len() as u64);
+}
+
+/// The number of a project's lock, as the store makes it.
+fn lock_key(schema: &str) -> i64 {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(format!("kapelle leads {schema}"));
+    i64::from_be_bytes(digest[..8].try_into().unwrap())
+}
+
+/// The server goes down and comes back while somebody appends without a pause.
+#[test]
+fn a_restart_in_mid_append_loses_nothing_and_repeats_nothing() {
+    let cluster = Cluster::start();
+    let location = cluster.project();
+    let records = fixture::history(12, 200);
+    let enough = Arc::new(AtomicBool::new(false));
+    let (told, heard) = mpsc::channel();
+    let appending = {
+        let (location, records) = (location.clone(), records.clone());
+        let enough = Arc::clone(&enough);
+        std::thread::spawn(move || {
+            let writer = Writer::open(&location).unwrap();
+            let mut head = Seq(0);
+            for batch in records.chunks(2) {
+                head = append(&writer, head, batch).recv().unwrap().unwrap().seq;
+                told.send(head).unwrap();
+                if enough.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            writer.close().unwrap();
+            head
+        })
+    };
+    for _restart in 0..3 {
+        for _append in 0..20 {
+            heard.recv().unwrap();
+        }
+        cluster.crash();
+        cluster.start_again();
+    }
+    for _append in 0..20 {
+        heard.recv().unwrap();
+    }
+    enough.store(true, Ordering::Relaxed);
+    let head = appending.join().unwrap();
+    let reader = Reader::open(&location).unwrap();
+    let kept: Vec<Record> = reader.history(Seq(0)).map(Result::unwrap).collect();
+    assert!(kept == records[..head.0 as usize], "another history");
+    assert_eq!(verify(&location).unwrap().records, head.0);
+    let rebuilt = rebuild(&location).unwrap();
+    assert_eq!(rebuilt.before, rebuilt.after);
+}
+
+/// A server that stays away is an error with a name, and no answer is made up.
+#[test]
+fn a_server_that_is_gone_is_an_error_until_it_is_back() {
+    let cluster = Cluster::start();
+    let location = cluster.project();
+    let records = fixture::history(3, 0);
+    let writer = Writer::open(&location).unwrap();
+    append(&writer, Seq(0), &records[..5]).recv().unwrap().unwrap();
+    cluster.crash();
+    let lost = append(&writer, Seq(5), &records[5..]).recv().unwrap().unwrap_err();
+    assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+    let unreachable = Reader::open(&location).unwrap_err();
+    assert!(unreachable.to_string().contains("cannot be reached"), "{unreachable}");
+    cluster.start_again();
+    append(&writer, Seq(5), &records[5..]).recv().unwrap().unwrap();
+    assert_eq!(verify(&location).unwrap().records, records.len() as u64);
+}

@@ -1,0 +1,153 @@
+//! Leadership on PostgreSQL, between real processes: one at a time, and the dead and the stopped
+//! do not count.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+
+use kapelle_core::{Record, Seq};
+use kapelle_store::{Error, Head, Location, Reader, Writer, verify};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::{cluster, fixture};
+
+/// Set for the process that this test binary starts from itself: an address and a project.
+const CHILD_STORE: &str = "KAPELLE_TEST_LEAD";
+
+fn records() -> Vec<Record> {
+    fixture::history(21, 0)
+}
+
+fn append(writer: &Writer, expected: Seq, records: &[Record]) -> Result<Head, Error> {
+    let (told, heard) = mpsc::channel();
+    writer.append(writer.epoch(), expected, records.to_vec(), move |done| told.send(done).unwrap());
+    heard.recv().unwrap()
+}
+
+/// Not a test by itself: leads, and appends the next record for every line that it reads.
+#[test]
+fn child_leads() {
+    let Ok(place) = std::env::var(CHILD_STORE) else { return };
+    let (url, project) = place.split_once(' ').unwrap();
+    let writer = Writer::open(Location::postgres(url, project).unwrap()).unwrap();
+    println!("\nleading");
+    let records = records();
+    let mut head = writer.opened_at().seq;
+    for _order in std::io::stdin().lines() {
+        let next = &records[head.0 as usize..][..1];
+        match append(&writer, head, next) {
+            Ok(to) => {
+                head = to.seq;
+                println!("appended {head}");
+            }
+            Err(why) => println!("refused: {why}"),
+        }
+    }
+}
+
+struct Leader {
+    child: Child,
+    orders: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Leader {
+    fn start(url: &str, project: &str) -> Leader {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "lead::child_leads", "--nocapture"])
+            .env(CHILD_STORE, format!("{url} {project}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let orders = child.stdin.take().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut leader = Leader { child, orders, lines };
+        leader.line("leading");
+        leader
+    }
+
+    fn order(&mut self) {
+        writeln!(self.orders, "append").unwrap();
+    }
+
+    /// The next line that begins so.
+    fn line(&mut self, start: &str) -> String {
+        self.lines.by_ref().map(Result::unwrap).find(|line| line.starts_with(start)).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        // It may have been killed already, by the test.
+        let _ = self.child.kill();
+        self.child.wait().unwrap();
+    }
+}
+
+/// A project of this file's tests, by its address and its name.
+fn place(project: &str) -> (String, Location) {
+    let url = cluster::shared().url();
+    let location = Location::postgres(&url, project).unwrap();
+    (url, location)
+}
+
+#[test]
+fn the_second_is_refused_by_name_and_takes_over_from_the_dead() {
+    let (url, location) = place("lead_refused");
+    let mut leader = Leader::start(&url, "lead_refused");
+    leader.order();
+    leader.line("appended 1");
+
+    let refused = Writer::open(&location).unwrap_err();
+    let Error::Held { holder: Some(holder) } = &refused else { panic!("{refused}") };
+    assert_eq!(holder.pid, leader.child.id());
+    assert!(refused.to_string().contains(" already leads this project"), "{refused}");
+
+    // Looking on is not leading.
+    assert_eq!(Reader::open(&location).unwrap().head().unwrap().seq, Seq(1));
+
+    leader.child.kill().unwrap();
+    // One call: it waits for the server to notice, and for no more than its own patience.
+    let writer = Writer::open(&location).unwrap();
+    assert_eq!(append(&writer, Seq(1), &records()[1..2]).unwrap().seq, Seq(2));
+}
+
+/// A stopped process cannot know that its time is over. The database does.
+#[test]
+fn a_leader_that_was_stopped_is_refused_when_it_wakes() {
+    let (url, location) = place("lead_stopped");
+    let mut old = Leader::start(&url, "lead_stopped");
+    old.order();
+    old.line("appended 1");
+    old.signal(Signal::SIGSTOP);
+    // It is in the middle of things: this order reaches it, and it will carry it out.
+    old.order();
+
+    let new = Writer::open(&location).unwrap();
+    let records = records();
+    append(&new, Seq(1), &records[1..4]).unwrap();
+
+    old.signal(Signal::SIGCONT);
+    let refused = old.line("refused: ");
+    assert_eq!(refused, "refused: epoch 1 is not current: the store is at epoch 2");
+    append(&new, Seq(4), &records[4..]).unwrap();
+    new.close().unwrap();
+    assert_eq!(verify(&location).unwrap().records, records.len() as u64);
+}
+
+/// Where a project is led says nothing about another one in the same database.
+#[test]
+fn projects_do_not_know_of_each_other() {
+    let (_, one) = place("lead_one");
+    let (_, other) = place("lead_other");
+    let (one, other) = (Writer::open(&one).unwrap(), Writer::open(&other).unwrap());
+    let records = records();
+    append(&one, Seq(0), &records).unwrap();
+    append(&other, Seq(0), &records[..1]).unwrap();
+}

@@ -1,0 +1,110 @@
+//! Search: the same question has the same answer on every database.
+
+use std::sync::mpsc;
+
+use kapelle_core::{MissionId, Seq, TaskId, Timestamp};
+use kapelle_store::search::{Document, HITS_MAX, Hit, Kind, Query};
+use kapelle_store::{Reader, Writer};
+
+use crate::fixture;
+
+fn query(text: &str) -> Query {
+    Query { text: text.into(), ..Query::default() }
+}
+
+fn memory(source: &str, at: u64, body: &str) -> Document {
+    Document {
+        kind: Kind::Memory,
+        source: source.into(),
+        seq: None,
+        at: Timestamp(at),
+        mission: Some(MissionId(1)),
+        task: Some(TaskId(2)),
+        agent: Some("librarian-1".into()),
+        event: None,
+        body: body.into(),
+    }
+}
+
+fn remember(writer: &Writer, document: Document) {
+    let (told, heard) = mpsc::channel();
+    writer.index(document, move |done| told.send(done).unwrap());
+    heard.recv().unwrap().unwrap();
+}
+
+/// What happened, what checks printed and what was remembered are found with one question.
+#[test]
+fn one_question_finds_activity_logs_and_memory_on_every_database() {
+    let records = fixture::history(33, 2);
+    let questions = [
+        query("merged"),
+        query("Connection RESET"),
+        query("test ran"),
+        query("fence tokens"),
+        query("no such word anywhere"),
+        query("!?"),
+        Query { kind: Some(Kind::Log), ..query("1 test") },
+        Query { kind: Some(Kind::Activity), ..query("1 test") },
+        Query { mission: Some(MissionId(2)), ..query("opened") },
+        Query { task: Some(TaskId(2)), ..Query::default() },
+        Query { agent: Some("developer-1".into()), ..Query::default() },
+        Query { event: Some("attempt_failed".into()), ..Query::default() },
+        Query { since: Some(Timestamp(1_100_000)), limit: Some(7), ..Query::default() },
+        Query { until: Some(Timestamp(1_010_000)), ..Query::default() },
+    ];
+    let answers = fixture::places().map(|place| {
+        fixture::write(&place.location, &records, 100);
+        let writer = Writer::open(&place.location).unwrap();
+        remember(&writer, memory("note 1", 5, "Fence tokens: never reuse one (see src/lib.rs)"));
+        writer.close().unwrap();
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.searchable().unwrap(), Seq(records.len() as u64), "{}", place.name);
+        questions.clone().map(|question| reader.search(&question).unwrap())
+    });
+    for ((question, one), other) in questions.iter().zip(&answers[0]).zip(&answers[1]) {
+        assert_eq!(one, other, "{question:?}");
+    }
+    let found: Vec<usize> = answers[0].iter().map(Vec::len).collect();
+    assert_eq!((found[4], found[5], found[12]), (0, 0, 7));
+    assert!(found.iter().enumerate().all(|(at, n)| (*n > 0) != [4, 5].contains(&at)), "{found:?}");
+    let [Hit { kind: Kind::Memory, source, .. }] = &answers[0][3][..] else {
+        panic!("{:?}", answers[0][3])
+    };
+    assert_eq!(source, "note 1");
+}
+
+/// A note that was rewritten is found by its new words, and only by them.
+#[test]
+fn a_later_document_takes_the_place_of_an_earlier_one() {
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        remember(&writer, memory("note 1", 5, "the quick fox"));
+        remember(&writer, memory("note 2", 6, "another fox"));
+        remember(&writer, memory("note 1", 7, "the slow hedgehog"));
+        let reader = Reader::open(&place.location).unwrap();
+        let sources = |text: &str| -> Vec<String> {
+            let hits = reader.search(&query(text)).unwrap();
+            hits.into_iter().map(|hit| hit.source).collect()
+        };
+        assert_eq!(sources("fox"), ["note 2"], "{}", place.name);
+        assert_eq!(sources("hedgehog"), ["note 1"], "{}", place.name);
+        assert_eq!(sources(""), ["note 1", "note 2"], "newest first on {}", place.name);
+    }
+}
+
+/// A question is data: nothing in it is an operator.
+#[test]
+fn questions_cannot_be_malformed() {
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        remember(&writer, memory("note", 5, "NEAR and OR are words; so is 'quote' \"double\""));
+        let reader = Reader::open(&place.location).unwrap();
+        for text in ["near OR quote", "\"", "quote\" OR \"x", "a & | ! ( :*", "' OR 1=1 --", "\0"] {
+            let found = reader.search(&query(text));
+            assert!(found.is_ok(), "{text:?} on {}: {found:?}", place.name);
+        }
+        assert_eq!(reader.search(&query("near OR \"quote")).unwrap().len(), 1, "{}", place.name);
+        let many = Query { limit: Some(usize::MAX), ..query("words") };
+        assert!(reader.search(&many).unwrap().len() <= HITS_MAX);
+    }
+}
