@@ -20,6 +20,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// Weighing begins when this part of the quota was written, by anybody, since the last time.
 const GROWTH_PART: u64 = 16;
 
+/// Others may free as much as we write, and nothing seems to change.
+const LOOK_ANYWAY: Duration = Duration::from_secs(10);
+
 /// However fast the disk fills, at most this part of the time is spent on weighing.
 const REST_FACTOR: u32 = 9;
 
@@ -96,9 +99,10 @@ impl Scales {
     /// What is wrong with the places, if anything is.
     async fn look(&mut self) -> Option<String> {
         let now = fill(&self.quota);
-        let grown = |now: u64, then: u64, max: u64| now.saturating_sub(then) > max / GROWTH_PART;
-        let worth_it = grown(now.bytes, self.weighed_at.bytes, self.quota.bytes_max)
-            || grown(now.files, self.weighed_at.files, self.quota.files_max);
+        let moved = |now: u64, then: u64, max: u64| now.abs_diff(then) > max / GROWTH_PART;
+        let worth_it = moved(now.bytes, self.weighed_at.bytes, self.quota.bytes_max)
+            || moved(now.files, self.weighed_at.files, self.quota.files_max)
+            || Instant::now() >= self.not_before + LOOK_ANYWAY;
         if !worth_it || Instant::now() < self.not_before {
             return None;
         }
