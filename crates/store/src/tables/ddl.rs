@@ -104,7 +104,12 @@ fn declared(column: &Column, dialect: Dialect) -> String {
         line += " NOT NULL";
     }
     match (&column.kind, dialect) {
-        (Kind::OneOf(values), _) => {
+        // For every row that it checks, SQLite makes a temporary index of a list; not of this.
+        (Kind::OneOf(values), Dialect::Sqlite) => {
+            let equal: Vec<String> = values.iter().map(|v| format!("{name} = '{v}'")).collect();
+            line += &format!(" CHECK ({})", equal.join(" OR "));
+        }
+        (Kind::OneOf(values), Dialect::Postgres) => {
             let quoted: Vec<String> = values.iter().map(|value| format!("'{value}'")).collect();
             line += &format!(" CHECK ({name} IN ({}))", quoted.join(", "));
         }
