@@ -19,90 +19,30 @@ use crate::tables::Of;
 impl Fold {
     /// Writes what the record adds to the past. The state is the one before it.
     pub(super) fn tell(&mut self, record: &Record, changes: &mut Changes) {
-        let at = record.at;
-        let place = (record.seq, at);
         match &record.event {
             Event::TeamChanged { seats, .. } => self.seats(seats),
             Event::AgentAdded { agent, .. } => {
                 self.agents.add(*agent);
             }
-            Event::LeaseGranted { task, agent, .. } => {
-                self.agents.add(*agent);
-                let Some(mission) = self.mission_of(*task) else { return };
-                self.attempts.begin(mission, &record.event, changes);
+            Event::LeaseGranted { .. }
+            | Event::LeaseRenewed { .. }
+            | Event::CostCharged { .. }
+            | Event::AttemptFinished { .. }
+            | Event::AttemptFailed { .. }
+            | Event::AttemptInterrupted { .. }
+            | Event::AttemptAbandoned { .. } => self.tell_of_attempts(record, changes),
+            Event::ChecksFinished { .. } | Event::LaneTested { .. } => {
+                self.tell_of_checks(record, changes)
             }
-            Event::LeaseRenewed { fence, expires_at } => {
-                self.attempts.renew(*fence, *expires_at, changes);
-            }
-            Event::CostCharged { task, fence, usd, usage } => {
-                self.attempts.charge(*fence, *usd, changes);
-                self.cost(record, (*task, *fence), *usd, usage, changes);
-            }
-            Event::AttemptFinished { fence, change, .. } => {
-                let done = Ending { change: Some(change), ..ended("finished", at) };
-                self.attempts.end(*fence, done, changes);
-            }
-            Event::AttemptFailed { fence, failure, .. } => {
-                let failed = Ending { failure: Some(failure), ..ended("failed", at) };
-                self.attempts.end(*fence, failed, changes);
-            }
-            Event::AttemptInterrupted { fence, cause, .. } => {
-                let cut = Ending { interruption: Some(*cause), ..ended("interrupted", at) };
-                self.attempts.end(*fence, cut, changes);
-            }
-            Event::AttemptAbandoned { fence, failure, .. } => {
-                let cut = Ending { failure: Some(failure), ..ended("interrupted", at) };
-                self.attempts.end(*fence, cut, changes);
-            }
-            Event::CheckpointRaised { task, fence, question, change } => {
-                let asked = Ending { change: change.as_ref(), ..ended("asked", at) };
-                self.attempts.end(*fence, asked, changes);
-                let Some(mission) = self.mission_of(*task) else { return };
-                self.people.ask(place, (mission, *task, *fence), question, changes);
-            }
-            Event::CheckpointAnswered { task, input, by, .. } => {
-                self.people.answer(*task, (input, by), at, changes);
-            }
-            Event::ChecksFinished { task, fence, commit, results } => {
-                // Of journals from before there were lanes.
-                let kind = match self.state.live(*fence) {
-                    Some(Live::Chore { chore: Chore::LaneTest(_), .. }) => "candidate",
-                    _ => "gate",
-                };
-                self.checks(record, (*task, kind), commit, results, changes);
-            }
-            Event::LaneTested { lane, mission, candidate, results, .. } => {
-                let queue = self.state.mission(*mission).and_then(|m| m.merge_queue());
-                let first = queue.and_then(|queue| queue.members(*lane).first().copied());
-                if let Some(task) = first {
-                    self.checks(record, (task, "candidate"), candidate, results, changes);
-                }
-            }
-            Event::ChangeConflicted { task, question: Some(question), .. } => {
-                let Some(mission) = self.mission_of(*task) else { return };
-                // The queue asks about what the last attempt left.
-                let Some(fence) = self.attempts.last_of(*task) else { return };
-                self.people.ask(place, (mission, *task, fence), question, changes);
-            }
-            // What was proposed is not what will be.
-            Event::RollbackStarted { mission, .. } => self.people.recall(*mission, at, changes),
-            Event::DeliveryProposed { mission, commit } => {
-                self.people.propose(place, *mission, commit, changes);
-            }
-            Event::DeliveryApproved { mission, by, .. } => {
-                self.people.approve(*mission, by, at, changes);
-            }
-            Event::DeliveryRefused { mission, reason, .. } => {
-                self.people.deliver(*mission, Some(reason), at, changes);
-                self.propose_again(record, *mission, changes);
-            }
-            Event::MissionDelivered { mission, .. } => {
-                self.people.deliver(*mission, None, at, changes);
-            }
-            Event::MissionCancelled { mission, .. } => {
-                self.attempts.cancel(*mission, at, changes);
-                self.people.cancel(*mission, at, changes);
-            }
+            Event::CheckpointRaised { .. }
+            | Event::CheckpointAnswered { .. }
+            | Event::ChangeConflicted { .. }
+            | Event::RollbackStarted { .. }
+            | Event::DeliveryProposed { .. }
+            | Event::DeliveryApproved { .. }
+            | Event::DeliveryRefused { .. }
+            | Event::MissionDelivered { .. }
+            | Event::MissionCancelled { .. } => self.tell_of_people(record, changes),
             Event::AgentRetired { .. }
             | Event::ScaleRefused { .. }
             | Event::QueueBackedUp { .. }
@@ -137,7 +77,6 @@ impl Fold {
             | Event::LaneBuilt { .. }
             | Event::LanePassed { .. }
             | Event::LaneLanded { .. }
-            | Event::ChangeConflicted { question: None, .. }
             | Event::ChangeRebased { .. }
             | Event::TargetMoved { .. }
             | Event::BaselineMeasured { .. }
@@ -164,6 +103,107 @@ impl Fold {
             | Event::CandidatePassed { .. }
             | Event::TaskMerged { .. }
             | Event::BranchMoved { .. } => {}
+        }
+    }
+
+    /// The arms of `tell` about attempts.
+    fn tell_of_attempts(&mut self, record: &Record, changes: &mut Changes) {
+        let at = record.at;
+        match &record.event {
+            Event::LeaseGranted { task, agent, .. } => {
+                self.agents.add(*agent);
+                let Some(mission) = self.mission_of(*task) else { return };
+                self.attempts.begin(mission, &record.event, changes);
+            }
+            Event::LeaseRenewed { fence, expires_at } => {
+                self.attempts.renew(*fence, *expires_at, changes);
+            }
+            Event::CostCharged { task, fence, usd, usage } => {
+                self.attempts.charge(*fence, *usd, changes);
+                self.cost(record, (*task, *fence), *usd, usage, changes);
+            }
+            Event::AttemptFinished { fence, change, .. } => {
+                let done = Ending { change: Some(change), ..ended("finished", at) };
+                self.attempts.end(*fence, done, changes);
+            }
+            Event::AttemptFailed { fence, failure, .. } => {
+                let failed = Ending { failure: Some(failure), ..ended("failed", at) };
+                self.attempts.end(*fence, failed, changes);
+            }
+            Event::AttemptInterrupted { fence, cause, .. } => {
+                let cut = Ending { interruption: Some(*cause), ..ended("interrupted", at) };
+                self.attempts.end(*fence, cut, changes);
+            }
+            Event::AttemptAbandoned { fence, failure, .. } => {
+                let cut = Ending { failure: Some(failure), ..ended("interrupted", at) };
+                self.attempts.end(*fence, cut, changes);
+            }
+            _ => {}
+        }
+    }
+
+    /// The arms of `tell` about checks.
+    fn tell_of_checks(&mut self, record: &Record, changes: &mut Changes) {
+        match &record.event {
+            Event::ChecksFinished { task, fence, commit, results } => {
+                // Of journals from before there were lanes.
+                let kind = match self.state.live(*fence) {
+                    Some(Live::Chore { chore: Chore::LaneTest(_), .. }) => "candidate",
+                    _ => "gate",
+                };
+                self.checks(record, (*task, kind), commit, results, changes);
+            }
+            Event::LaneTested { lane, mission, candidate, results, .. } => {
+                let queue = self.state.mission(*mission).and_then(|m| m.merge_queue());
+                let first = queue.and_then(|queue| queue.members(*lane).first().copied());
+                if let Some(task) = first {
+                    self.checks(record, (task, "candidate"), candidate, results, changes);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The arms of `tell` about what people are asked.
+    fn tell_of_people(&mut self, record: &Record, changes: &mut Changes) {
+        let at = record.at;
+        let place = (record.seq, at);
+        match &record.event {
+            Event::CheckpointRaised { task, fence, question, change } => {
+                let asked = Ending { change: change.as_ref(), ..ended("asked", at) };
+                self.attempts.end(*fence, asked, changes);
+                let Some(mission) = self.mission_of(*task) else { return };
+                self.people.ask(place, (mission, *task, *fence), question, changes);
+            }
+            Event::CheckpointAnswered { task, input, by, .. } => {
+                self.people.answer(*task, (input, by), at, changes);
+            }
+            Event::ChangeConflicted { task, question: Some(question), .. } => {
+                let Some(mission) = self.mission_of(*task) else { return };
+                // The queue asks about what the last attempt left.
+                let Some(fence) = self.attempts.last_of(*task) else { return };
+                self.people.ask(place, (mission, *task, fence), question, changes);
+            }
+            // What was proposed is not what will be.
+            Event::RollbackStarted { mission, .. } => self.people.recall(*mission, at, changes),
+            Event::DeliveryProposed { mission, commit } => {
+                self.people.propose(place, *mission, commit, changes);
+            }
+            Event::DeliveryApproved { mission, by, .. } => {
+                self.people.approve(*mission, by, at, changes);
+            }
+            Event::DeliveryRefused { mission, reason, .. } => {
+                self.people.deliver(*mission, Some(reason), at, changes);
+                self.propose_again(record, *mission, changes);
+            }
+            Event::MissionDelivered { mission, .. } => {
+                self.people.deliver(*mission, None, at, changes);
+            }
+            Event::MissionCancelled { mission, .. } => {
+                self.attempts.cancel(*mission, at, changes);
+                self.people.cancel(*mission, at, changes);
+            }
+            _ => {}
         }
     }
 

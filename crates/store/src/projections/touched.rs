@@ -81,19 +81,13 @@ impl Touched {
             | Event::CandidateRejected { task, .. }
             | Event::CandidatePassed { task, .. }
             | Event::BranchMoved { task, .. } => self.task(state, *task),
-            // What moves in a lane moves all who are aboard, and those behind it.
             Event::LaneFormed { mission, .. }
             | Event::LaneBuilt { mission, .. }
             | Event::LaneTested { mission, .. }
             | Event::LanePassed { mission, .. }
             | Event::LaneLanded { mission, .. }
             | Event::TargetMoved { mission, .. }
-            | Event::BaselineMeasured { mission, .. } => {
-                self.missions.insert(*mission);
-                let queue = state.mission(*mission).and_then(|mission| mission.merge_queue());
-                self.tasks
-                    .extend(queue.into_iter().flat_map(|q| q.aboard().map(|(task, ..)| task)));
-            }
+            | Event::BaselineMeasured { mission, .. } => self.aboard(state, *mission),
             Event::RollbackFailed { task, .. } | Event::TaskRolledBack { task, .. } => {
                 if let Some(task) = state.task(*task) {
                     self.whole_mission(state, task.mission);
@@ -120,6 +114,13 @@ impl Touched {
     fn whole_mission(&mut self, state: &State, id: MissionId) {
         self.missions.insert(id);
         self.tasks.extend(state.mission(id).into_iter().flat_map(|mission| mission.task_ids()));
+    }
+
+    /// What moves in a lane moves all who are aboard, and those behind it.
+    fn aboard(&mut self, state: &State, id: MissionId) {
+        self.missions.insert(id);
+        let queue = state.mission(id).and_then(|mission| mission.merge_queue());
+        self.tasks.extend(queue.into_iter().flat_map(|q| q.aboard().map(|(task, ..)| task)));
     }
 
     fn task(&mut self, state: &State, id: TaskId) {
