@@ -122,6 +122,12 @@ impl Failure {
         let message = limits::tail(message, limits::FAILURE_CHARS_MAX).to_owned();
         Failure { kind, message, retry_after_ms: None }
     }
+
+    /// The same, with no more of the message than is kept.
+    #[must_use]
+    pub fn bounded(&self) -> Failure {
+        Failure { retry_after_ms: self.retry_after_ms, ..Failure::new(self.kind, &self.message) }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -46,8 +46,6 @@ pub struct Task {
     pub failures: BTreeMap<FailureKind, u32>,
     pub last_failure: Option<Failure>,
     pub hardship: Option<Box<Hardship>>,
-    /// Who worked on it last.
-    pub last_agent: Option<AgentId>,
     /// What the accepted phases left.
     pub accepted: Option<Commit>,
     /// Unfinished work of an attempt that stopped to ask.
@@ -62,7 +60,7 @@ pub struct Task {
     pub checklist: Option<Box<Checklist>>,
     /// What an agent last said about its work.
     pub said: Option<Box<Said>>,
-    /// Who last worked on it, one of each role.
+    /// Who last worked on it, one of each role; the latest comes last.
     pub agents: Vec<AgentId>,
     /// Who comes before it in its batch, and after it.
     pub(crate) before_in_batch: Option<TaskId>,
@@ -165,6 +163,11 @@ impl Task {
     #[must_use]
     pub fn agent_of(&self, role: Role) -> Option<AgentId> {
         self.agents.iter().find(|agent| agent.role == role).copied()
+    }
+
+    #[must_use]
+    pub fn last_agent(&self) -> Option<AgentId> {
+        self.agents.last().copied()
     }
 
     #[must_use]

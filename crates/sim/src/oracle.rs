@@ -99,7 +99,8 @@ impl Oracle {
             })?;
             ensure(record.at == now, || format!("record {} has another time", record.seq))?;
             self.facts.observe(&record.event);
-            self.queue.observe(record, &self.facts, &self.books, &self.shadow)?;
+            let means = (&self.books, &self.providers);
+            self.queue.observe(record, &self.facts, means, &self.shadow)?;
             self.books.observe(record, &self.facts)?;
             self.providers.observe(record, &self.facts)?;
             self.agents.observe(record, &self.leases)?;

@@ -52,7 +52,7 @@ impl FailureStory {
 
     /// Fact: an attempt failed.
     pub fn failed(&mut self, mut attempt: FailedAttempt) {
-        attempt.failure = Failure::new(attempt.failure.kind, &attempt.failure.message);
+        attempt.failure = attempt.failure.bounded();
         if self.first.is_none() {
             self.first = Some(attempt);
             return;

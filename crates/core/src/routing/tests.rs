@@ -264,7 +264,7 @@ fn a_route_explains_itself_in_a_sentence() {
     let parked = without("codex", Unavailable::Parked { until: Timestamp(9) });
     let route = policy.route(&developer(WorkKind::BugFix), None, parked).unwrap();
     let sentence = "claude-sonnet (standard): bug_fix work is standard; \
-                    gpt-codex is parked by its rate limit";
+                    gpt-codex has a rate limit until 1970-01-01 00:00:00 UTC";
     assert_eq!(route.to_string(), sentence);
     let json = serde_json::to_string(&route).unwrap();
     assert_eq!(serde_json::from_str::<Route>(&json).unwrap(), route);

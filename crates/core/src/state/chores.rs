@@ -118,7 +118,7 @@ impl State {
         let (id, chore) = self.chore_or_refuse(fence)?;
         let mission = self.mission_or_refuse(id)?;
         let failures = mission.chore_failures + 1;
-        let failure = Failure::new(failure.kind, &failure.message);
+        let failure = failure.bounded();
         if failures < CHORE_FAILURES_MAX {
             let kind = FailureKind::AgentError;
             let wait = mission.policy.retry.delay_ms(kind, subject(chore), failures);

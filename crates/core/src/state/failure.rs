@@ -144,7 +144,7 @@ impl State {
         failure: &Failure,
         now: Timestamp,
     ) -> Vec<Event> {
-        let failure = Failure::new(failure.kind, &failure.message);
+        let failure = failure.bounded();
         let times = mission.abandoned + 1;
         let id = task.id;
         if times < ABANDONED_MAX {
@@ -169,17 +169,20 @@ impl State {
         }
         let reason = reason.to_owned();
         let mut events = vec![Event::TaskRequeued { task: id, reason, by: by.clone() }];
-        events.extend(self.unblock(&[id]));
+        // What it needs may have been taken back since it gave up.
+        let needs = task.dependencies.iter().filter_map(|need| self.task(*need));
+        let grave = needs.into_iter().find_map(|need| self.grave(need));
+        events.extend(grave.map(|on| Event::TaskBlocked { task: id, on }));
+        events.extend(self.unblock([(id, grave)].into()));
         Ok(events)
     }
 
-    /// What was blocked by these, which hold nobody back any more, and is blocked by nothing else.
-    pub(super) fn unblock(&self, roots: &[TaskId]) -> Vec<Event> {
+    /// What was blocked by these, and is blocked by nothing else. `held` says what holds each of
+    /// them back from now on, if something does.
+    pub(super) fn unblock(&self, mut held: BTreeMap<TaskId, Option<TaskId>>) -> Vec<Event> {
         let mut events = Vec::new();
-        // What holds each of them back afterwards; what a task needs is looked at before it.
-        let mut held: BTreeMap<TaskId, Option<TaskId>> =
-            roots.iter().map(|root| (*root, None)).collect();
-        let tasks = roots.iter().filter_map(|root| self.task(*root));
+        // What a task needs is looked at before it.
+        let tasks = held.keys().filter_map(|root| self.task(*root));
         let needing: BTreeSet<TaskId> = tasks.flat_map(|task| self.need(task)).collect();
         for dependent in needing.into_iter().filter_map(|id| self.task(id)) {
             let Stage::Blocked { on } = dependent.stage else { continue };
@@ -220,16 +223,14 @@ impl State {
             Notify::Later { .. } => Vec::new(),
         }
     }
+}
 
-    /// The seat that does the work, if `offered` is free: whoever failed at a task is the last to
-    /// be asked again.
-    pub(super) fn hands_for(&self, task: &Task, offered: AgentId) -> AgentId {
-        let other = task.hardship.as_ref().is_some_and(|hardship| hardship.by == Hands::Other);
-        if !other || task.last_agent != Some(offered) {
-            return offered;
-        }
-        self.free_seats(offered.role).find(|seat| *seat != offered).unwrap_or(offered)
-    }
+/// Those of the free agents that are asked first, if not all are: whoever failed at a task is the
+/// last to be asked again.
+pub(super) fn asked_first(task: &Task, free: &[AgentId]) -> Option<Vec<AgentId>> {
+    task.hardship.as_ref().filter(|hardship| hardship.by == Hands::Other)?;
+    let failed = task.last_agent().filter(|agent| free.contains(agent))?;
+    Some(free.iter().copied().filter(|agent| *agent != failed).collect())
 }
 
 /// The failure with its circumstances, as the dead letter tells it.
@@ -241,7 +242,7 @@ pub(super) fn failed_attempt(
 ) -> FailedAttempt {
     FailedAttempt {
         attempt: task.attempts,
-        agent: task.last_agent,
+        agent: task.last_agent(),
         phase: task.phase(&mission.policy).unwrap_or(Phase::Complete),
         failure: failure.clone(),
         change: match &task.stage {

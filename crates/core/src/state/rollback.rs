@@ -115,7 +115,7 @@ impl State {
         let reason = limits::tail(message, limits::REASON_CHARS_MAX).to_owned();
         let mut events = vec![Event::RollbackFailed { task, reason }];
         let tasks = mission.merging.rollbacks.get(&task).map_or(&[][..], Vec::as_slice);
-        events.extend(self.unblock(tasks));
+        events.extend(self.unblock(tasks.iter().map(|task| (*task, None)).collect()));
         let last = mission.merging.rollbacks.len() == 1;
         if let (true, true, Some(tip)) = (last, mission.is_complete(&mission.counts), &mission.tip)
         {

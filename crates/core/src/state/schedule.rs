@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use super::State;
 use super::decide::Decision;
+use super::failure::asked_first;
+use super::money::Terms;
 use super::people::signed;
 use crate::event::{Event, PauseReason};
 use crate::ids::{Actor, AgentId, Role, TaskId};
@@ -122,12 +124,26 @@ impl State {
         if let Some(open) = needs.into_iter().find(|need| need.stage != Stage::Done) {
             return Some(self.halt(task, open, mission));
         }
-        let preferred = self.prefer(free, pull, now);
-        let chosen = preferred.or_else(|| self.choose(agent, free, pull))?;
-        let terms = self.terms(pull.task, chosen.agent, now).ok()?;
+        let first = asked_first(task, free);
+        let first = first.and_then(|first| self.hands_for(agent, &first, pull, now));
+        let (chosen, terms) = first.or_else(|| self.hands_for(agent, free, pull, now))?;
         let lease = self.grant_lease(pull.task, terms, chosen, now)?;
         let lock = self.lock_for(task, &lease, now).map(|lock| Event::FilesLocked { lock });
         Some(lock.into_iter().chain([lease]).collect())
+    }
+
+    /// Who of the free agents does the task, and on which terms.
+    fn hands_for(
+        &self,
+        puller: AgentId,
+        free: &[AgentId],
+        pull: Pull,
+        now: Timestamp,
+    ) -> Option<(Chosen, Terms)> {
+        let preferred = self.prefer(free, pull, now);
+        let chosen = preferred.or_else(|| self.choose(puller, free, pull))?;
+        let terms = self.terms(pull.task, chosen.agent, now).ok()?;
+        Some((chosen, terms))
     }
 
     /// The counters and the tasks disagree: a bug of ours, and the mission must not go on with it

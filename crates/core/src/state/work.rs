@@ -165,11 +165,6 @@ impl State {
         let (task, mission) = self.task_or_refuse(id).ok()?;
         let policy = &mission.policy;
         let begun = task.unfinished.clone().or_else(|| task.accepted.clone());
-        let hands = self.hands_for(task, agent);
-        let (agent, terms) = match self.terms(id, hands, now) {
-            Ok(theirs) if hands != agent => (hands, theirs),
-            Ok(_) | Err(_) => (agent, terms),
-        };
         Some(Event::LeaseGranted {
             task: id,
             fence: self.next_fence(),

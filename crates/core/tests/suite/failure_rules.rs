@@ -9,6 +9,7 @@ use kapelle_core::escalation::{
 use kapelle_core::event::{PauseReason, Restart};
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::mission::MissionStatus;
+use kapelle_core::plan::PlannedTask;
 use kapelle_core::policy::{InvalidPolicy, Policy};
 use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
@@ -106,12 +107,14 @@ fn a_mission_may_have_other_limits_than_the_table() {
 /// RET-02: an agent's error goes to a different agent; a network's does not care.
 #[test]
 fn whoever_failed_at_a_task_is_the_last_to_be_asked_again() {
-    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    let files = vec!["src/a.rs".to_owned()];
+    let of_files = PlannedTask { files, ..task("1", &[]) };
+    let mut world = World::with(vec![of_files], Policy::default());
     world.chores();
     let first = agent(&world, "1");
     world.finish("1", failed(FailureKind::Network));
     world.wait(60_000);
-    assert_eq!(agent(&world, "1"), first);
+    assert_eq!(agent(&world, "1"), first, "it knows the file");
     world.finish("1", failed(FailureKind::AgentError));
     world.wait(60_000);
     assert_ne!(agent(&world, "1"), first);

@@ -1,7 +1,7 @@
 //! Rules that the engine broke once, each as small as it gets. The simulator found them; the
 //! commit that added a rule names its seed.
 
-use kapelle_core::command::{AttemptOutcome, CheckResult, Spending};
+use kapelle_core::command::{AttemptOutcome, CheckResult, RewriteOutcome, Spending};
 use kapelle_core::engine::Accepted;
 use kapelle_core::event::Interruption;
 use kapelle_core::failure::{Failure, FailureKind};
@@ -9,10 +9,13 @@ use kapelle_core::plan::{Plan, PlannedTask};
 use kapelle_core::policy::{Check, Policy, Reading};
 use kapelle_core::report::Question;
 use kapelle_core::status::Status;
+use kapelle_core::task::Stage;
 use kapelle_core::{
     Actor, Command, Effect, Engine, Event, Fence, MissionId, Refusal, RequestId, Role, TaskId,
     Timestamp,
 };
+
+use crate::fixture::{World, done, failed, task as planned};
 
 const NOW: Timestamp = Timestamp(1_000);
 const M1: MissionId = MissionId(1);
@@ -175,4 +178,26 @@ fn an_outage_is_not_a_time_out() {
     played.accept(Command::HostStarted);
     let (task, cause) = (TaskId(1), Interruption::HostRestarted);
     assert_eq!(played.last.first(), Some(&Event::AttemptInterrupted { task, fence, cause }));
+}
+
+/// A task that gave up comes back while what it needs is taken back: it has nothing to stand on,
+/// nor has what needs it, until that stays after all.
+#[test]
+fn a_task_that_comes_back_waits_for_what_is_taken_back() {
+    let tasks = vec![planned("1", &[]), planned("2", &["1"]), planned("3", &["2"])];
+    let mut world = World::with(tasks, Policy::default());
+    world.chores();
+    world.finish("1", done(101, &["a"]));
+    world.chores();
+    world.finish("2", failed(FailureKind::Auth));
+    let (one, two) = (world.task("1").id, world.task("2").id);
+    let said = || "it was wrong".to_owned();
+    world.must(Command::RollbackTask { task: one, reason: said(), by: ada() });
+    world.must(Command::RequeueTask { task: two, reason: said(), by: ada() });
+    let blocked = Stage::Blocked { on: one };
+    assert_eq!([&world.task("2").stage, &world.task("3").stage], [&blocked, &blocked]);
+    let (fence, paths) = (world.fence_of("1"), vec!["a".into()]);
+    world.must(Command::FinishRewrite { fence, outcome: RewriteOutcome::Conflict { paths } });
+    assert_eq!(world.working(), ["2".to_owned()].into());
+    assert_eq!(world.task("3").stage, Stage::Waiting);
 }

@@ -240,7 +240,8 @@ impl Failures {
         }
         for (id, task) in facts.tasks() {
             let mission = facts.mission(task.mission)?;
-            if mission.ended || task.merged.is_some() || task.rolled_back {
+            let gave_up = self.dead.contains(&id);
+            if mission.ended || task.merged.is_some() || task.rolled_back || gave_up {
                 continue;
             }
             let taken = |need: &TaskId| self.taken.values().flatten().any(|one| one == need);

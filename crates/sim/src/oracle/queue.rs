@@ -13,6 +13,7 @@ use kapelle_core::task::Stage;
 use kapelle_core::{Event, MissionId, Record, Role, State, TaskId, Timestamp};
 
 use super::money::Books;
+use super::providers::Providers;
 use super::{Facts, Verdict, ensure};
 
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl Queue {
         &mut self,
         record: &Record,
         facts: &Facts,
-        books: &Books,
+        (books, providers): (&Books, &Providers),
         shadow: &State,
     ) -> Verdict {
         match &record.event {
@@ -87,7 +88,7 @@ impl Queue {
             }
             Event::LeaseGranted { task, pick, .. } => {
                 self.judge_serial(*task, facts, shadow)?;
-                let rivals = self.rivals(*task, facts, books, (shadow, record.at))?;
+                let rivals = self.rivals(*task, facts, (books, providers), (shadow, record.at))?;
                 self.judge_order(*task, *pick, &rivals, record.at)?;
                 if let Some(lock) = self.taken.take() {
                     let held = (lock.task, lock.expires_at);
@@ -186,7 +187,7 @@ impl Queue {
         &self,
         granted: TaskId,
         facts: &Facts,
-        books: &Books,
+        (books, providers): (&Books, &Providers),
         (shadow, now): (&State, Timestamp),
     ) -> Result<Vec<TaskId>, String> {
         let role = |id: TaskId| -> Option<Role> {
@@ -200,7 +201,7 @@ impl Queue {
             let mission = facts.mission(task.mission)?;
             let attempt = mission.policy.budget.attempt_usd_max;
             let stopped = mission.paused || mission.ended;
-            let held = self.holds(*id);
+            let held = self.holds(*id) || !providers.are_free(task.mission);
             if Some(role) == wanted && !held && !stopped && books.affords(task, role, attempt, now)
             {
                 rivals.push(*id);

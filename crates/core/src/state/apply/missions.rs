@@ -163,7 +163,6 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         failures: BTreeMap::new(),
         last_failure: None,
         hardship: None,
-        last_agent: None,
         accepted: None,
         unfinished: None,
         phase_base: None,

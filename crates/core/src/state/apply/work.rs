@@ -147,7 +147,6 @@ impl State {
             t.attempts += 1;
             t.started_at.get_or_insert(*granted_at);
             t.phase_base = Some(since.clone());
-            t.last_agent = Some(*agent);
             t.tier = route.as_ref().map(|route| route.tier);
         });
         self.with_checklist(*task, |list| list.begun(*granted_at));
