@@ -202,8 +202,7 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
 /// The rules of the project, with windows short enough for worlds that last minutes.
 pub(crate) fn settings(rng: &mut Rng) -> Settings {
     let money = money(rng);
-    let mut notices = NoticePolicy::default();
-    notices.notices_per_hour_max = rng.u32(1..=6);
+    let notices = NoticePolicy { notices_per_hour_max: rng.u32(1..=6), ..NoticePolicy::default() };
     let queue = queue(rng);
     let locks = LockPolicy { ttl_ms: rng.u64(10..60) * SECOND_MS };
     Settings {
