@@ -34,82 +34,24 @@ pub enum Level {
 #[must_use]
 pub fn line(state: &State, event: &Event) -> Option<Line> {
     let told = match event {
-        Event::MissionOpened { mission, goal, target, policy, by, .. } => {
-            let walls = match policy.sandbox {
-                Sandbox::Required => "",
-                Sandbox::Off => ", WITHOUT A SANDBOX",
-            };
-            Told::info(format!("opened {mission} for {target}{walls}: {}", first_line(goal)))
-                .of_mission(*mission)
-                .by(by)
-        }
-        Event::PlanAccepted { mission, tasks, gap, .. } => {
-            let most = state.mission(*mission).map_or(0, |m| m.policy.plan.gaps.max_gap_retries);
-            let missing = gap.map(|n| format!(" for what is missing ({n} of {most})"));
-            let tasks = count(tasks.len(), "task");
-            Told::info(format!("accepted a plan of {tasks}{}", missing.unwrap_or_default()))
-                .of_mission(*mission)
-        }
-        Event::PlanWarned { mission, warnings } => {
-            let all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-            Told::warn(limits::head(&all.join("; "), SENTENCE_CHARS_MAX).to_owned())
-                .of_mission(*mission)
-        }
-        Event::PlanBatched { mission, batches } => {
-            let all: Vec<String> = batches.iter().map(ToString::to_string).collect();
-            Told::info(limits::head(&all.join("; "), SENTENCE_CHARS_MAX).to_owned())
-                .of_mission(*mission)
-        }
-        Event::MissionEstimated { mission, estimate } => {
-            let (mean, p95) = (estimate.mean, estimate.p95);
-            Told::info(format!("will cost about {mean}; with 95 % certainty no more than {p95}"))
-                .of_mission(*mission)
-        }
-        Event::MissionPaused { mission, reason, by } => {
-            Told::warn(format!("paused {mission}: {reason}")).of_mission(*mission).by(by)
-        }
-        Event::MissionResumed { mission, by } => {
-            Told::info(format!("resumed {mission}")).of_mission(*mission).by(by)
-        }
-        Event::MissionCancelled { mission, reason, by, .. } => {
-            Told::warn(format!("cancelled {mission}: {reason}")).of_mission(*mission).by(by)
-        }
-        Event::TeamChanged { seats, workers_max } => {
-            let seats: Vec<String> = seats.iter().map(|(role, n)| format!("{n} {role}")).collect();
-            Told::info(format!("team: {}; at most {workers_max} at work", seats.join(", ")))
-        }
-        Event::AgentAdded { agent, reason, by } => {
-            Told::info(format!("Scaling up - spawning {agent} (reason: {reason})")).by(by)
-        }
-        Event::AgentRetired { agent, reason, by } => {
-            let busy = state.agents().get(*agent).is_some_and(|known| known.draining);
-            let then = if busy { ", after its task" } else { "" };
-            Told::info(format!("Scaling down - retiring {agent}{then} (reason: {reason})")).by(by)
-        }
-        Event::ScaleRefused { refusal, repeated: false, .. } => {
-            Told::warn(format!("Scale-up blocked (reason: {refusal})"))
-        }
-        Event::QueueBackedUp { role, depth } => Told::warn(format!(
-            "queue backup: {depth} tasks wait for a {role}, and no more may be added"
-        )),
-        Event::BranchPrepared { mission, tip, .. } => {
-            Told::info(format!("prepared the branch at {}", tip.short())).of_mission(*mission)
-        }
-        Event::DeliveryProposed { mission, commit } => Told::warn(format!(
-            "everything is merged: {} waits for approval (kapelle approve {mission})",
-            commit.short()
-        ))
-        .of_mission(*mission),
-        Event::DeliveryApproved { mission, commit, by } => {
-            Told::info(format!("approved {}", commit.short())).of_mission(*mission).by(by)
-        }
-        Event::DeliveryRefused { mission, reason, .. } => {
-            Told::error(format!("could not deliver: {reason}")).of_mission(*mission)
-        }
-        Event::MissionDelivered { mission, commit, .. } => {
-            let target = state.mission(*mission).map_or("", |m| m.target.as_str());
-            Told::info(format!("delivered {} to {target}", commit.short())).of_mission(*mission)
-        }
+        Event::MissionOpened { .. }
+        | Event::PlanAccepted { .. }
+        | Event::PlanWarned { .. }
+        | Event::PlanBatched { .. }
+        | Event::MissionEstimated { .. }
+        | Event::MissionPaused { .. }
+        | Event::MissionResumed { .. }
+        | Event::MissionCancelled { .. } => return mission_line(state, event),
+        Event::BranchPrepared { .. }
+        | Event::DeliveryProposed { .. }
+        | Event::DeliveryApproved { .. }
+        | Event::DeliveryRefused { .. }
+        | Event::MissionDelivered { .. } => return delivery_line(state, event),
+        Event::TeamChanged { .. }
+        | Event::AgentAdded { .. }
+        | Event::AgentRetired { .. }
+        | Event::ScaleRefused { .. }
+        | Event::QueueBackedUp { .. } => return team_line(state, event),
         Event::ChoreFailed { failure, retry_at, .. } => {
             let then = if retry_at.is_some() { "trying again" } else { "giving up" };
             Told::error(format!("a chore failed, {then}: {}", last_line(&failure.message)))
@@ -118,8 +60,7 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         Event::SettingsChanged { by, .. } => {
             Told::info(format!("{by} changed the rules of the project"))
         }
-        Event::ScaleRefused { repeated: true, .. }
-        | Event::RateUseReported { .. }
+        Event::RateUseReported { .. }
         | Event::SessionStarted
         | Event::LeaseRenewed { .. }
         | Event::ChoreDue { .. }
@@ -181,6 +122,106 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::RevertBuilt { .. }
         | Event::RollbackFailed { .. }
         | Event::TaskRolledBack { .. } => merging::told(state, event)?,
+    };
+    Some(told.line())
+}
+
+/// The arms of `line` about missions and their plans; it names each of them, so none is forgotten.
+fn mission_line(state: &State, event: &Event) -> Option<Line> {
+    let told = match event {
+        Event::MissionOpened { mission, goal, target, policy, by, .. } => {
+            let walls = match policy.sandbox {
+                Sandbox::Required => "",
+                Sandbox::Off => ", WITHOUT A SANDBOX",
+            };
+            Told::info(format!("opened {mission} for {target}{walls}: {}", first_line(goal)))
+                .of_mission(*mission)
+                .by(by)
+        }
+        Event::PlanAccepted { mission, tasks, gap, .. } => {
+            let most = state.mission(*mission).map_or(0, |m| m.policy.plan.gaps.max_gap_retries);
+            let missing = gap.map(|n| format!(" for what is missing ({n} of {most})"));
+            let tasks = count(tasks.len(), "task");
+            Told::info(format!("accepted a plan of {tasks}{}", missing.unwrap_or_default()))
+                .of_mission(*mission)
+        }
+        Event::PlanWarned { mission, warnings } => {
+            let all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+            Told::warn(limits::head(&all.join("; "), SENTENCE_CHARS_MAX).to_owned())
+                .of_mission(*mission)
+        }
+        Event::PlanBatched { mission, batches } => {
+            let all: Vec<String> = batches.iter().map(ToString::to_string).collect();
+            Told::info(limits::head(&all.join("; "), SENTENCE_CHARS_MAX).to_owned())
+                .of_mission(*mission)
+        }
+        Event::MissionEstimated { mission, estimate } => {
+            let (mean, p95) = (estimate.mean, estimate.p95);
+            Told::info(format!("will cost about {mean}; with 95 % certainty no more than {p95}"))
+                .of_mission(*mission)
+        }
+        Event::MissionPaused { mission, reason, by } => {
+            Told::warn(format!("paused {mission}: {reason}")).of_mission(*mission).by(by)
+        }
+        Event::MissionResumed { mission, by } => {
+            Told::info(format!("resumed {mission}")).of_mission(*mission).by(by)
+        }
+        Event::MissionCancelled { mission, reason, by, .. } => {
+            Told::warn(format!("cancelled {mission}: {reason}")).of_mission(*mission).by(by)
+        }
+        _ => return None,
+    };
+    Some(told.line())
+}
+
+/// The arms of `line` about deliveries; it names each of them, so none is forgotten.
+fn delivery_line(state: &State, event: &Event) -> Option<Line> {
+    let told = match event {
+        Event::BranchPrepared { mission, tip, .. } => {
+            Told::info(format!("prepared the branch at {}", tip.short())).of_mission(*mission)
+        }
+        Event::DeliveryProposed { mission, commit } => Told::warn(format!(
+            "everything is merged: {} waits for approval (kapelle approve {mission})",
+            commit.short()
+        ))
+        .of_mission(*mission),
+        Event::DeliveryApproved { mission, commit, by } => {
+            Told::info(format!("approved {}", commit.short())).of_mission(*mission).by(by)
+        }
+        Event::DeliveryRefused { mission, reason, .. } => {
+            Told::error(format!("could not deliver: {reason}")).of_mission(*mission)
+        }
+        Event::MissionDelivered { mission, commit, .. } => {
+            let target = state.mission(*mission).map_or("", |m| m.target.as_str());
+            Told::info(format!("delivered {} to {target}", commit.short())).of_mission(*mission)
+        }
+        _ => return None,
+    };
+    Some(told.line())
+}
+
+/// The arms of `line` about the team; it names each of them, so none is forgotten.
+fn team_line(state: &State, event: &Event) -> Option<Line> {
+    let told = match event {
+        Event::TeamChanged { seats, workers_max } => {
+            let seats: Vec<String> = seats.iter().map(|(role, n)| format!("{n} {role}")).collect();
+            Told::info(format!("team: {}; at most {workers_max} at work", seats.join(", ")))
+        }
+        Event::AgentAdded { agent, reason, by } => {
+            Told::info(format!("Scaling up - spawning {agent} (reason: {reason})")).by(by)
+        }
+        Event::AgentRetired { agent, reason, by } => {
+            let busy = state.agents().get(*agent).is_some_and(|known| known.draining);
+            let then = if busy { ", after its task" } else { "" };
+            Told::info(format!("Scaling down - retiring {agent}{then} (reason: {reason})")).by(by)
+        }
+        Event::ScaleRefused { refusal, repeated: false, .. } => {
+            Told::warn(format!("Scale-up blocked (reason: {refusal})"))
+        }
+        Event::QueueBackedUp { role, depth } => Told::warn(format!(
+            "queue backup: {depth} tasks wait for a {role}, and no more may be added"
+        )),
+        _ => return None,
     };
     Some(told.line())
 }

@@ -37,11 +37,12 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
     let shape = rng.u8(0..4);
     // Tasks that are alike and near are batched.
     let alike = rng.u8(0..3) == 0;
+    let kind_of_all = kind(rng);
     let task = |index: usize, rng: &mut Rng| PlannedTask {
         id: format!("t{index}"),
         title: if alike { format!("Add label {index}") } else { format!("task {index}") },
         description: String::new(),
-        priority: priority(rng),
+        priority: if alike { Priority::Medium } else { priority(rng) },
         dependencies: needs(shape, index, count, rng).iter().map(|n| format!("t{n}")).collect(),
         files: match rng.u8(0..3) {
             _ if alike => vec![format!("src/ui/{}", rng.u8(0..3))],
@@ -51,10 +52,14 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         estimated_duration_minutes: rng.bool().then(|| rng.u32(1..if alike { 12 } else { 60 })),
         file_operation_count: if rng.bool() { 0 } else { rng.u32(1..=3) },
         required_actions: (0..rng.u32(0..4)).map(|n| format!("action {n}")).collect(),
-        kind: TaskKind::ALL[rng.usize(0..TaskKind::ALL.len())],
+        kind: if alike { kind_of_all } else { kind(rng) },
         ..PlannedTask::default()
     };
     Plan { goal: None, tasks: (0..count).map(|index| task(index, rng)).collect() }
+}
+
+fn kind(rng: &mut Rng) -> TaskKind {
+    TaskKind::ALL[rng.usize(0..TaskKind::ALL.len())]
 }
 
 /// What somebody finds missing beside these tasks.
@@ -197,8 +202,7 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
 /// The rules of the project, with windows short enough for worlds that last minutes.
 pub(crate) fn settings(rng: &mut Rng) -> Settings {
     let money = money(rng);
-    let mut notices = NoticePolicy::default();
-    notices.notices_per_hour_max = rng.u32(1..=6);
+    let notices = NoticePolicy { notices_per_hour_max: rng.u32(1..=6), ..NoticePolicy::default() };
     let queue = queue(rng);
     let locks = LockPolicy { ttl_ms: rng.u64(10..60) * SECOND_MS };
     Settings {
@@ -390,12 +394,13 @@ fn failure_rate(rng: &mut Rng) -> RatePolicy {
 }
 
 fn merge(rng: &mut Rng) -> MergePolicy {
-    if rng.bool() {
+    if rng.u8(0..3) == 0 {
         return MergePolicy::default();
     }
+    // Where there is but one lane, changes gather before it and go as batches.
     MergePolicy {
         batch_changes_max: rng.u32(1..=5),
-        lanes_max: rng.u32(1..=4),
+        lanes_max: if rng.bool() { 1 } else { rng.u32(1..=4) },
         flake_retries_max: rng.u32(0..=2),
         rebases_max: rng.u32(0..=2),
     }

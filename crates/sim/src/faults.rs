@@ -124,7 +124,7 @@ impl Faults {
             (&mut self.checks_flaky, 150),
             (&mut self.checks_truncated, 200),
             (&mut self.conflict, 300),
-            (&mut self.clash, 200),
+            (&mut self.clash, 500),
             (&mut self.foreign_push, 600),
             (&mut self.foreign_rewind, 150),
             (&mut self.chore_failure, 150),

@@ -5,6 +5,7 @@ use kapelle_core::effect::Merge;
 use kapelle_core::engine::Rules;
 use kapelle_core::merge::Step;
 use kapelle_core::rollback::Revert;
+use kapelle_core::task::Stage;
 use kapelle_core::{Actor, Command, Commit, TaskId};
 
 use crate::agenda::Sender;
@@ -75,7 +76,11 @@ impl<R: Rules + Clone> World<R> {
 
     /// Somebody wants a task of some mission taken back, alone or with all that hangs on it.
     pub(crate) fn take_back(&mut self) {
-        let tasks: Vec<TaskId> = self.engine.state().tasks().map(|task| task.id).collect();
+        // Mostly one that can be.
+        let any = self.rng.u8(0..4) == 0;
+        let tasks = self.engine.state().tasks();
+        let tasks = tasks.filter(|task| any || task.stage == Stage::Done);
+        let tasks: Vec<TaskId> = tasks.map(|task| task.id).collect();
         if tasks.is_empty() {
             return;
         }

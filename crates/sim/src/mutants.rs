@@ -561,9 +561,10 @@ impl Rules for Planted {
                 events.retain(|event| !matches!(event, Event::FilesLocked { .. }));
             }
             Mutant::LockThief => events.iter_mut().for_each(|event| lock_all(state, event)),
-            Mutant::Idler if state.leases().next().is_some() => {
-                events.retain(|event| !matches!(event, Event::LeaseGranted { .. }));
-            }
+            // The locks of a grant go with it: alone they would be taken again and again.
+            Mutant::Idler if state.leases().next().is_some() => events.retain(|event| {
+                !matches!(event, Event::LeaseGranted { .. } | Event::FilesLocked { .. })
+            }),
             _ => {}
         }
         events

@@ -4,8 +4,7 @@
 //! right, whoever changes something, is in `index`.
 
 use super::State;
-use crate::event::{Chore, Event};
-use crate::mission::MissionStage;
+use crate::event::Event;
 use crate::time::Timestamp;
 
 mod agents;
@@ -24,13 +23,15 @@ impl State {
     pub fn apply(&mut self, event: &Event, at: Timestamp) {
         self.at = at;
         match event {
-            Event::MissionOpened { .. } => self.open_mission(event),
-            Event::PlanAccepted { mission, first_task, tasks, gap } => {
-                self.accept_plan(*mission, *first_task, tasks);
-                if gap.is_some() {
-                    self.add_gap(*mission, *first_task, tasks.len() as u32);
-                }
-            }
+            Event::MissionOpened { .. }
+            | Event::PlanAccepted { .. }
+            | Event::MissionPaused { .. }
+            | Event::MissionResumed { .. }
+            | Event::MissionCancelled { .. }
+            | Event::DeliveryProposed { .. }
+            | Event::DeliveryApproved { .. }
+            | Event::DeliveryRefused { .. }
+            | Event::MissionDelivered { .. } => self.apply_to_missions(event),
             Event::PlanWarned { .. }
             | Event::PlanBatched { .. }
             | Event::MissionEstimated { .. }
@@ -38,26 +39,6 @@ impl State {
             | Event::ChecklistMade { .. }
             | Event::StepCompleted { .. }
             | Event::TaskReported { .. } => self.apply_to_plans(event),
-            Event::MissionPaused { mission, reason, .. } => {
-                self.await_renewal(*mission, reason);
-                self.with_mission(*mission, |m| m.paused = Some(reason.clone()));
-                self.note_pause(*mission, reason);
-            }
-            Event::MissionResumed { mission, .. } => {
-                self.stop_renewal(*mission);
-                self.note_resume(*mission);
-                self.with_mission(*mission, |m| {
-                    m.paused = None;
-                    m.chore_failures = 0;
-                    m.gaps.forgiven();
-                    m.abandoned = 0;
-                    m.failure_rate.resumed();
-                });
-            }
-            Event::MissionCancelled { mission, reason, at, .. } => {
-                self.stop_renewal(*mission);
-                self.end_mission(*mission, *at, MissionStage::Cancelled { reason: reason.clone() });
-            }
             Event::TeamChanged { .. }
             | Event::AgentAdded { .. }
             | Event::AgentRetired { .. }
@@ -122,29 +103,6 @@ impl State {
             | Event::RevertBuilt { .. }
             | Event::RollbackFailed { .. }
             | Event::TaskRolledBack { .. } => self.apply_to_merge(event),
-            Event::DeliveryProposed { mission, commit } => {
-                let stage = MissionStage::Proposed { commit: commit.clone() };
-                self.with_mission(*mission, |m| m.stage = stage);
-            }
-            Event::DeliveryApproved { mission, commit, by } => {
-                let stage = MissionStage::Approved { commit: commit.clone(), by: by.clone() };
-                self.with_mission(*mission, |m| m.stage = stage);
-                self.want(*mission, Chore::Delivery(*mission));
-            }
-            Event::DeliveryRefused { mission, fence, reason } => {
-                self.end_live(*fence);
-                self.with_mission(*mission, |m| {
-                    m.refused = Some(reason.clone());
-                    if let MissionStage::Approved { commit, .. } = &m.stage {
-                        m.stage = MissionStage::Proposed { commit: commit.clone() };
-                    }
-                });
-            }
-            Event::MissionDelivered { mission, fence, commit, at } => {
-                self.end_live(*fence);
-                let stage = MissionStage::Delivered { commit: commit.clone() };
-                self.end_mission(*mission, *at, stage);
-            }
         }
         self.watch_queues();
     }

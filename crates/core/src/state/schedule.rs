@@ -96,14 +96,17 @@ impl State {
         let goes_on = |mission| self.with_ready.contains(&mission);
         let grant = |agent, pull| self.start(agent, &free, pull, now);
         for agent in queue.unlike(&free) {
-            let first = queue.pull(agent, outlook, now, goes_on).ok();
-            if let Some(events) = first.and_then(|pull| grant(agent, pull)) {
-                return Some(events);
-            }
+            let Ok(first) = queue.pull(agent, outlook, now, goes_on) else { continue };
+            // A long chain goes before the best only. Where the best cannot start, it would go
+            // before whoever comes next, and that may be one that nothing may overtake.
+            let best = || queue.others(agent, 1, goes_on).into_iter().next();
+            let fair = first.pick == Pick::BestRank
+                || best().is_some_and(|best| grant(agent, best).is_some());
+            let granted = if fair { grant(agent, first) } else { None };
             // Limits differ by mission, task and urgency: what the first may not, another may.
-            let others =
-                first.map(|_| queue.others(agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on));
-            let granted = others.into_iter().flatten().find_map(|pull| grant(agent, pull));
+            let others = || queue.others(agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on);
+            let granted =
+                granted.or_else(|| others().into_iter().find_map(|pull| grant(agent, pull)));
             if granted.is_some() {
                 return granted;
             }

@@ -23,9 +23,7 @@ fn requeue(world: &World, name: &str) -> Command {
 }
 
 fn rules(notices: NoticePolicy) -> Box<Settings> {
-    let mut settings = Settings::default();
-    settings.notices = notices;
-    Box::new(settings)
+    Box::new(Settings { notices, ..Settings::default() })
 }
 
 fn mission_status(world: &World) -> MissionStatus {

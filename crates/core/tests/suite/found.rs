@@ -11,8 +11,8 @@ use kapelle_core::report::Question;
 use kapelle_core::status::Status;
 use kapelle_core::task::Stage;
 use kapelle_core::{
-    Actor, Command, Effect, Engine, Event, Fence, MissionId, Refusal, RequestId, Role, TaskId,
-    Timestamp,
+    Actor, Command, Effect, Engine, Event, Fence, MissionId, Refusal, RequestId, Role, State,
+    TaskId, Timestamp,
 };
 
 use crate::fixture::{World, done, failed, task as planned};
@@ -200,4 +200,32 @@ fn a_task_that_comes_back_waits_for_what_is_taken_back() {
     world.must(Command::FinishRewrite { fence, outcome: RewriteOutcome::Conflict { paths } });
     assert_eq!(world.working(), ["2".to_owned()].into());
     assert_eq!(world.task("3").stage, Stage::Waiting);
+}
+
+/// What had begun and was blocked by a rollback that came to nothing is pending again.
+#[test]
+fn a_begun_task_that_was_blocked_is_pending_again() {
+    let tasks = vec![planned("1", &[]), planned("2", &["1"])];
+    let mut world = World::with(tasks, Policy::default());
+    world.chores();
+    world.finish("1", done(101, &["a"]));
+    world.chores();
+    let (task, reason) = (world.task("1").id, "it was wrong".to_owned());
+    world.must(Command::PauseMission { mission: M1, reason: reason.clone(), by: ada() });
+    world.must(Command::RollbackTask { task, reason, by: ada() });
+    world.must(Command::ResumeMission { mission: M1, by: ada() });
+    let (fence, paths) = (world.fence_of("1"), vec!["a".into()]);
+    world.must(Command::FinishRewrite { fence, outcome: RewriteOutcome::Conflict { paths } });
+    let (mut state, mut statuses) = (State::default(), Vec::new());
+    for record in &world.journal {
+        state.apply(&record.event, record.at);
+        let mission = state.mission(M1);
+        let task = state.task_named(M1, "2");
+        statuses.extend(mission.zip(task).map(|(mission, task)| task.status(mission)));
+    }
+    statuses.dedup();
+    assert_eq!(
+        statuses[statuses.len() - 3..],
+        [Status::Blocked, Status::Pending, Status::InProgress]
+    );
 }

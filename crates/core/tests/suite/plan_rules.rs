@@ -464,7 +464,7 @@ fn a_task_that_ended_has_its_report() {
     let page = CompletionReport::of(world.task("1"), &mission(&world)).unwrap();
     let whole = MissionReport::of(world.state(), &mission(&world));
     assert_eq!((whole.tasks_completed, whole.tasks_total), (1, 1));
-    assert_eq!(whole.tasks, [page.clone()]);
+    assert_eq!(whole.tasks, std::slice::from_ref(&page));
     assert_eq!((page.status, page.attempts), (Status::Completed, 1));
     assert_eq!(page.progress.as_deref(), Some("1/1"));
     assert_eq!(page.message, "done and dusted");

@@ -62,10 +62,10 @@ pub(super) fn falsify(mutant: Mutant, events: &mut Vec<Event>, now: Timestamp) {
                 told < 2 || !matches!(event, Event::TaskRolledBack { .. })
             });
         }
-        Mutant::BuildsOnSand => {
-            if events.iter().any(|event| matches!(event, Event::RollbackStarted { .. })) {
-                events.retain(|event| !matches!(event, Event::TaskBlocked { .. }));
-            }
+        Mutant::BuildsOnSand
+            if events.iter().any(|event| matches!(event, Event::RollbackStarted { .. })) =>
+        {
+            events.retain(|event| !matches!(event, Event::TaskBlocked { .. }));
         }
         _ => {}
     }

@@ -37,7 +37,11 @@ impl State {
                 }
             }
             Event::TaskBlocked { task, on } => self.move_to(*task, Stage::Blocked { on: *on }),
-            Event::TaskUnblocked { task } => self.wait_or_go(*task),
+            Event::TaskUnblocked { task } => {
+                // One that had begun when it was blocked is pending again, like one that asked.
+                self.with_task(*task, |t| (t.started, t.retrying) = (false, false));
+                self.wait_or_go(*task);
+            }
             Event::TaskRequeued { task, .. } => {
                 self.settle_notice(self.cause_of(*task), Some(*task));
                 self.with_task(*task, |t| {

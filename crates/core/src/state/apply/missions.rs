@@ -19,6 +19,63 @@ use crate::task::{Stage, Task};
 use crate::time::Timestamp;
 
 impl State {
+    /// The arms of `apply` about missions as wholes; it names each of them, so none is forgotten.
+    pub(in crate::state) fn apply_to_missions(&mut self, event: &Event) {
+        match event {
+            Event::MissionOpened { .. } => self.open_mission(event),
+            Event::PlanAccepted { mission, first_task, tasks, gap } => {
+                self.accept_plan(*mission, *first_task, tasks);
+                if gap.is_some() {
+                    self.add_gap(*mission, *first_task, tasks.len() as u32);
+                }
+            }
+            Event::MissionPaused { mission, reason, .. } => {
+                self.await_renewal(*mission, reason);
+                self.with_mission(*mission, |m| m.paused = Some(reason.clone()));
+                self.note_pause(*mission, reason);
+            }
+            Event::MissionResumed { mission, .. } => {
+                self.stop_renewal(*mission);
+                self.note_resume(*mission);
+                self.with_mission(*mission, |m| {
+                    m.paused = None;
+                    m.chore_failures = 0;
+                    m.gaps.forgiven();
+                    m.abandoned = 0;
+                    m.failure_rate.resumed();
+                });
+            }
+            Event::MissionCancelled { mission, reason, at, .. } => {
+                self.stop_renewal(*mission);
+                self.end_mission(*mission, *at, MissionStage::Cancelled { reason: reason.clone() });
+            }
+            Event::DeliveryProposed { mission, commit } => {
+                let stage = MissionStage::Proposed { commit: commit.clone() };
+                self.with_mission(*mission, |m| m.stage = stage);
+            }
+            Event::DeliveryApproved { mission, commit, by } => {
+                let stage = MissionStage::Approved { commit: commit.clone(), by: by.clone() };
+                self.with_mission(*mission, |m| m.stage = stage);
+                self.want(*mission, Chore::Delivery(*mission));
+            }
+            Event::DeliveryRefused { mission, fence, reason } => {
+                self.end_live(*fence);
+                self.with_mission(*mission, |m| {
+                    m.refused = Some(reason.clone());
+                    if let MissionStage::Approved { commit, .. } = &m.stage {
+                        m.stage = MissionStage::Proposed { commit: commit.clone() };
+                    }
+                });
+            }
+            Event::MissionDelivered { mission, fence, commit, at } => {
+                self.end_live(*fence);
+                let stage = MissionStage::Delivered { commit: commit.clone() };
+                self.end_mission(*mission, *at, stage);
+            }
+            _ => {}
+        }
+    }
+
     pub(in crate::state) fn open_mission(&mut self, event: &Event) {
         let Event::MissionOpened { mission, request, goal, target, base, branch, policy, by, at } =
             event
