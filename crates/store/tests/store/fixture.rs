@@ -28,6 +28,9 @@ use tempfile::TempDir;
 
 use crate::cluster;
 
+/// A person who let a mission go on so often gives up: it has spent what it may.
+const RESUMES_MAX: u32 = 40;
+
 pub struct Host {
     pub engine: Engine,
     pub records: Vec<Record>,
@@ -35,6 +38,8 @@ pub struct Host {
     now: u64,
     luck: u64,
     commits: u64,
+    /// How often somebody let the mission at hand go on.
+    resumed: u32,
 }
 
 fn check(passed: bool) -> CheckResult {
@@ -111,6 +116,7 @@ impl Host {
             now: 1_000_000,
             luck: seed.wrapping_mul(2) + 1,
             commits: 0,
+            resumed: 0,
         };
         host.set_team(2);
         host
@@ -148,6 +154,7 @@ impl Host {
 
     /// Lets things happen until nothing more will.
     pub fn run_until_settled(&mut self, mission: MissionId) {
+        self.resumed = 0;
         for _ in 0..10_000 {
             if !self.chore(mission) {
                 return;
@@ -206,7 +213,13 @@ impl Host {
         });
         let command = match (&mission.stage, asking) {
             _ if mission.has_ended() => return false,
-            _ if mission.paused.is_some() => Command::ResumeMission { mission: id, by: me() },
+            _ if mission.paused.is_some() && self.resumed == RESUMES_MAX => {
+                Command::CancelMission { mission: id, reason: "it never ends".into(), by: me() }
+            }
+            _ if mission.paused.is_some() => {
+                self.resumed += 1;
+                Command::ResumeMission { mission: id, by: me() }
+            }
             (_, Some((task, resume_id))) => {
                 Command::AnswerCheckpoint { task, resume_id, input: "yes".into(), by: me() }
             }
