@@ -29,6 +29,8 @@ pub(crate) struct Faults {
     pub clock_jump: u32,
     pub agent_hang: u32,
     pub agent_slow: u32,
+    /// The checks of a lane take so long that changes gather behind it.
+    pub checks_slow: u32,
     pub agent_lie: u32,
     pub agent_trespass: u32,
     pub agent_failure: u32,
@@ -122,6 +124,7 @@ impl Faults {
             (&mut self.agent_loop, 150),
             (&mut self.agent_careless, 300),
             (&mut self.checks_flaky, 150),
+            (&mut self.checks_slow, 900),
             (&mut self.checks_truncated, 200),
             (&mut self.conflict, 300),
             (&mut self.clash, 500),

@@ -38,6 +38,9 @@ impl<R: Rules + Clone> World<R> {
                 wait_ms *= 8;
             }
         }
+        if matches!(effect, Effect::TestLane { .. }) && self.strikes(|f| f.checks_slow) {
+            wait_ms *= 40;
+        }
         let (at, life) = (self.now.plus_ms(wait_ms), self.life);
         self.agenda.add(at, Thing::Perform { fence, life });
     }

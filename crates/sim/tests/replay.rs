@@ -29,7 +29,7 @@ fn a_journal_read_back_gives_the_same_state() {
 #[test]
 fn every_kind_of_event_happens() {
     let mut seen = std::collections::BTreeSet::new();
-    for record in (1..=200).flat_map(history) {
+    for record in (1..=500).flat_map(history) {
         let event = serde_json::to_value(&record.event).unwrap();
         seen.insert(event["type"].as_str().unwrap().to_owned());
     }

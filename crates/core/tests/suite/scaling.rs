@@ -226,6 +226,10 @@ fn a_person_scales_by_hand_within_the_limits() {
     world.pressure.rate_limit_permille = 950;
     assert_eq!(manual(&world, up.clone()), Err(ScaleRefusal::RateLimit { permille: 950 }));
     world.pressure = NO_PRESSURE;
+    let cap = world.policy.daily_usd_max;
+    world.pressure.spent_today = cap;
+    assert_eq!(manual(&world, up.clone()), Err(ScaleRefusal::Budget { spent: cap, cap }));
+    world.pressure = NO_PRESSURE;
     world.registry.joined(tester(3), Permanence::Extra, at(0, 0, 0));
     assert_eq!(manual(&world, up), Err(ScaleRefusal::AtMax { role: Role::Tester, max: 3 }));
     let down = ManualScale::Down { reason };
