@@ -46,19 +46,16 @@ fn every_misbehaviour_ends_in_its_own_kind_of_failure() {
             exits) echo x > x.txt; echo last words; exit 137 ;;
             signal) echo x > x.txt; kill -SEGV $$ ;;
             late) echo '{"status": "timeout", "message": "too much"}' > "$KAPELLE_REPORT" ;;
-            unpriced) echo x > x.txt
-                echo '{"usage": [{"model": "nobody-knows", "input_tokens": 1}]}' \
-                    > "$KAPELLE_REPORT" ;;
         esac"#;
     let fixture = Fixture::with_agent(script);
-    let names = ["good", "lies", "fails", "garbage", "huge", "exits", "signal", "late", "unpriced"];
+    let names = ["good", "lies", "fails", "garbage", "huge", "exits", "signal", "late"];
     let mut tasks: Vec<_> = names.iter().map(|name| json!({ "id": name, "title": name })).collect();
     tasks.push(json!({ "id": "next", "title": "next", "dependencies": ["good", "lies"] }));
     tasks.push(json!({ "id": "last", "title": "last", "dependencies": ["next"] }));
     let plan = fixture.plan(&serde_json::Value::from(tasks).to_string());
     let report = fixture.run(&["bad", "--plan", &plan, "--yes", "--json"]).expect(1).json();
     assert_eq!(report["mission"]["status"], "failed");
-    assert_eq!(report["tasks"], json!({ "total": 11, "completed": 1, "failed": 8 }));
+    assert_eq!(report["tasks"], json!({ "total": 10, "completed": 1, "failed": 7 }));
 
     let expected = [
         ("lies", "validation_failed", 3, "the agent reported success but changed nothing"),
@@ -68,7 +65,6 @@ fn every_misbehaviour_ends_in_its_own_kind_of_failure() {
         ("exits", "agent_error", 4, "exit code 137\nlast words"),
         ("signal", "agent_error", 4, "139"),
         ("late", "timeout", 3, "too much"),
-        ("unpriced", "budget", 1, "nobody-knows"),
     ];
     for (name, kind, times, says) in expected {
         let task = fixture.task(name);
@@ -88,6 +84,22 @@ fn every_misbehaviour_ends_in_its_own_kind_of_failure() {
     }
     assert_eq!(fixture.git(&["log", "--format=%s", "main"]), "kapelle.toml\nREADME.md");
     fixture.assert_tidy();
+}
+
+/// What nobody has a price for may have cost all that was set aside for it.
+#[test]
+fn a_model_without_a_price_costs_all_that_was_reserved() {
+    let fixture = Fixture::with_agent_and(
+        r#"echo x > x.txt
+        echo '{"usage": [{"model": "nobody-knows", "input_tokens": 1}]}' > "$KAPELLE_REPORT""#,
+        "[budget]\nattempt_usd = 0.5",
+    );
+    let report = fixture.run(&["bad", "--yes", "--json"]).expect(1).json();
+    assert_eq!(report["cost_usd"], 0.5);
+    let failures = fixture.failures(1);
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert_eq!(failures[0].0, "budget");
+    assert!(failures[0].1.contains("nobody-knows"), "{failures:?}");
 }
 
 /// The report is read outside of the sandbox. As a link it would make Kapelle read for the agent
@@ -231,6 +243,6 @@ fn a_change_that_fails_its_check_is_rejected_with_the_output() {
     let failures = fixture.failures(1);
     let says = "check works failed:\nlooking\nit does not";
     assert_eq!(failures[0], ("validation_failed".to_owned(), says.to_owned()));
-    assert_eq!(failures.len(), 3);
+    assert_eq!(failures.len(), 4, "failing checks have three rounds of their own");
     assert_eq!(fixture.git(&["ls-tree", "--name-only", "kapelle/m1"]), "README.md\nkapelle.toml");
 }
