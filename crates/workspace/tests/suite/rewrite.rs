@@ -50,7 +50,8 @@ async fn what_the_branch_has_already_is_left_out() {
     fixture.commit("file", "one\n");
     let onto = fixture.commit("file", "two\n");
     fixture.git(&["checkout", "--quiet", "--detach", start.as_str()]);
-    fixture.commit("file", "one\n");
+    // Of another time, or it would be the very commit that the branch has.
+    fixture.commit_at("file", "one\n", "@1400000000 +0200");
     let change = fixture.commit("other", "x\n");
     let repo = fixture.open().await;
     let conflict = rebase(&repo, &change, &onto).await.unwrap();
