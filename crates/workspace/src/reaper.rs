@@ -69,6 +69,13 @@ pub async fn end_run(run: &str) -> Result<Vec<Reaped>, Error> {
     end(&format!("run {run}"), of_run).await
 }
 
+/// Kills whatever runs under one lease.
+pub async fn end_lease(wanted: &Lease) -> Result<Vec<Reaped>, Error> {
+    let of_lease = |environment: &[u8]| lease(environment).filter(|lease| lease == wanted);
+    end(&format!("lease {wanted}"), |environment| of_lease(environment).map(|lease| lease.fence))
+        .await
+}
+
 async fn end(whose: &str, is_its: impl Fn(&[u8]) -> Option<Fence>) -> Result<Vec<Reaped>, Error> {
     let mut killed: Vec<Found> = Vec::new();
     for _ in 0..ROUNDS_MAX {

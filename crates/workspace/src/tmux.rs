@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::process::{LEASE_VARIABLE, Spec};
+use crate::process::{LEASE_VARIABLE, Lease, Spec};
+use crate::reaper;
 
 /// A session that has been silent for this long is spoken of (WRK-08).
 pub const IDLE_WARNING: Duration = Duration::from_secs(300);
@@ -28,6 +29,8 @@ pub enum Error {
     Name { name: String },
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Reaper(#[from] reaper::Error),
 }
 
 /// The tmux server of one project.
@@ -41,6 +44,7 @@ pub struct Tmux {
 pub struct Session {
     tmux: Tmux,
     name: String,
+    lease: Lease,
     exit: PathBuf,
 }
 
@@ -86,7 +90,7 @@ impl Tmux {
         std::fs::File::create(&spec.log)
             .map_err(|source| Error::File { path: spec.log.clone(), source })?;
         self.run("new-session", args).await?;
-        Ok(Session { tmux: self.clone(), name: name.into(), exit })
+        Ok(Session { tmux: self.clone(), name: name.into(), lease: spec.lease.clone(), exit })
     }
 
     /// The sessions that there are.
@@ -158,11 +162,14 @@ impl Session {
                 let call = ["wait-for".into(), "-S".into(), done(&self.name).into()].to_vec();
                 // The last session takes the server along, and with it everybody who waits.
                 let _server_gone = self.tmux.run("wait-for", call).await;
-                Ok(())
             }
-            Err(Error::Failed { .. }) => Ok(()),
-            Err(other) => Err(other),
+            Err(Error::Failed { .. }) => {}
+            Err(other) => return Err(other),
         }
+        // A terminal that is gone is a request to end; the command has a terminal of its own
+        // besides, and may not hear of it.
+        reaper::end_lease(&self.lease).await?;
+        Ok(())
     }
 }
 

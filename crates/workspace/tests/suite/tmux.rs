@@ -33,6 +33,7 @@ async fn a_session_that_is_ended_has_no_exit_code() {
     let session = tmux.start("tester-1", &spec(&fixture, "exec sleep 1000")).await.unwrap();
     assert_eq!(tmux.sessions().await.unwrap(), ["tester-1"]);
     session.stop().await.unwrap();
+    assert_eq!(kapelle_workspace::reaper::running(&fixture.lease().store).unwrap(), []);
     session.stop().await.unwrap();
     assert_eq!(session.wait().await.unwrap(), None);
     assert_eq!(tmux.sessions().await.unwrap(), Vec::<String>::new());
