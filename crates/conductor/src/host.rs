@@ -89,6 +89,16 @@ impl Trouble {
         };
         Failure::new(kind, &self.to_string())
     }
+
+    /// What it means for an attempt: the task is not to blame for its host.
+    fn outcome(&self) -> AttemptOutcome {
+        match self {
+            Trouble::Worktree(worktree::Error::Secrets { .. }) => {
+                AttemptOutcome::Failed(self.failure())
+            }
+            _ => AttemptOutcome::Abandoned(self.failure()),
+        }
+    }
 }
 
 /// What of the state an effect needs, taken when it is started.
@@ -181,7 +191,7 @@ impl Running {
 fn crashed(fence: Fence, is_attempt: bool) -> Command {
     let failure = Failure::new(FailureKind::AgentError, "the host crashed while performing this");
     if is_attempt {
-        let outcome = AttemptOutcome::Failed(failure);
+        let outcome = AttemptOutcome::Abandoned(failure);
         Command::FinishAttempt { fence, outcome, spent: Spending::default() }
     } else {
         Command::FailChore { fence, failure }

@@ -61,7 +61,7 @@ impl Host {
             }
             Ok(Answer::Stopped(_)) => None,
             Err(trouble) => {
-                let outcome = AttemptOutcome::Failed(trouble.failure());
+                let outcome = trouble.outcome();
                 Some(Command::FinishAttempt { fence, outcome, spent: Spending::default() })
             }
         }
@@ -93,17 +93,20 @@ impl Host {
             }
         };
         // Whatever the outcome: the tree goes only after all of it is kept. A tree that cannot be
-        // kept stays, and the next start looks at it again; the outcome is what it is.
+        // kept or removed stays, and the next start looks at it again; the outcome and what it cost
+        // are what they are.
         let name = kept_name(briefing, order.fence);
-        if let (Ok(kept), Ok(_)) =
-            (tree.keep(&name).await, tree.keep_commits(&places.git, &name).await)
-        {
-            tree.remove(kept).await?;
-            worktree::remove_private(&places.git).await?;
-            // The briefing and the report are in the journal and in the log.
-            worktree::remove_scrap(&places.root).await?;
-        }
+        let _left_for_the_next_start = self.put_away(tree, &places, &name).await;
         Ok(answer)
+    }
+
+    async fn put_away(&self, tree: Worktree, places: &Places, name: &str) -> Result<(), Trouble> {
+        let kept = tree.keep(name).await?;
+        tree.keep_commits(&places.git, name).await?;
+        tree.remove(kept).await?;
+        worktree::remove_private(&places.git).await?;
+        // The briefing and the report are in the journal and in the log.
+        Ok(worktree::remove_scrap(&places.root).await?)
     }
 
     async fn agent_spec(
@@ -160,8 +163,7 @@ impl Host {
         // What the machine did to it explains its end better than its exit code.
         let word = exit.failure().map_or(word, Word::Failed);
         let outcome = self.outcome(tree, briefing, fence, since, word).await;
-        let failed = |trouble: Trouble| AttemptOutcome::Failed(trouble.failure());
-        (outcome.unwrap_or_else(failed), self.price(usage))
+        (outcome.unwrap_or_else(|trouble| trouble.outcome()), self.price(usage))
     }
 
     async fn outcome(

@@ -48,6 +48,11 @@ impl Fixture {
         Location::sqlite(&store_path(&self.state_dir()))
     }
 
+    /// The agent's program is gone, as after an upgrade that went wrong.
+    pub fn lose_the_agent(&self) {
+        fs::remove_file(self.agent()).unwrap();
+    }
+
     fn agent(&self) -> PathBuf {
         self.dir.path().join("agent.sh")
     }

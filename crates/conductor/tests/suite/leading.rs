@@ -4,8 +4,9 @@ use std::fs;
 
 use kapelle_conductor::Error;
 use kapelle_conductor::project::{OpenError, record, store_path};
+use kapelle_core::failure::RetryPolicy;
 use kapelle_core::mission::MissionStatus;
-use kapelle_core::{Command, MissionId, Refusal};
+use kapelle_core::{Command, MissionId, Refusal, State};
 use kapelle_store::{Error as StoreError, Reader};
 use kapelle_workspace::worktree::KEPT_BYTES_MAX;
 use kapelle_workspace::{Repository, Worktree};
@@ -148,6 +149,42 @@ async fn what_a_crash_left_is_kept_or_put_aside_but_never_deleted() {
     assert!(reason.contains(&KEPT_BYTES_MAX.to_string()), "{reason}");
     assert_eq!(fs::metadata(aside.join("tree/large")).unwrap().len(), KEPT_BYTES_MAX + 1);
     assert!(!work.join("7").exists() && !work.join("8").exists());
+    opened.handle.shut_down();
+    soon("the end", opened.conductor.ended()).await.unwrap();
+}
+
+/// A host that cannot start agents is nobody's failure: the task keeps all its tries, and a person
+/// is asked to look.
+#[tokio::test]
+async fn trouble_of_the_host_pauses_the_mission_and_blames_no_task() {
+    let fixture = Fixture::new("true");
+    fixture.lose_the_agent();
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    let Command::OpenMission { request, goal, target, base, plan, mut policy, by } =
+        fixture.mission("trouble")
+    else {
+        unreachable!("a mission is opened")
+    };
+    policy.retry = RetryPolicy { backoff_base_ms: 1, backoff_max_ms: 1 };
+    let mission = Command::OpenMission { request, goal, target, base, plan, policy, by };
+    let mut commits = opened.handle.follow();
+    opened.handle.send(mission).await.unwrap();
+    let paused = |state: &State| state.missions().next().is_some_and(|m| m.paused.is_some());
+    while !opened.handle.look(paused).await.unwrap() {
+        soon("a commit", commits.recv()).await.unwrap();
+    }
+    let (failed, reason) = opened
+        .handle
+        .look(|state| {
+            let task = state.tasks().next().unwrap();
+            let mission = state.missions().next().unwrap();
+            (task.failed_times(), mission.paused.clone().unwrap().to_string())
+        })
+        .await
+        .unwrap();
+    assert_eq!(failed, 0);
+    assert!(reason.contains("agent.sh"), "{reason}");
     opened.handle.shut_down();
     soon("the end", opened.conductor.ended()).await.unwrap();
 }
