@@ -19,7 +19,6 @@ pub mod event;
 pub mod failure;
 pub mod flaky;
 pub mod flow;
-pub mod gate;
 pub mod gates;
 pub mod glob;
 pub mod ids;

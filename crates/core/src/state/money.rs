@@ -302,6 +302,6 @@ pub(super) fn account(task: &Task, agent: AgentId, purpose: Purpose) -> Account 
         agent: Some(agent),
         crew: Crew::Standing,
         purpose,
-        priority: task.plan.priority,
+        priority: task.priority,
     }
 }

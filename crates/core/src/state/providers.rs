@@ -231,7 +231,7 @@ fn work(task: &Task, role: Role) -> Work {
     };
     Work {
         kind: kind(plan.kind, role),
-        priority: plan.priority,
+        priority: task.priority,
         estimated_minutes: plan.estimated_duration_minutes,
         security,
         failed,

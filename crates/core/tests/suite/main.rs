@@ -10,7 +10,6 @@ mod escalation;
 mod failure_rules;
 mod fixture;
 mod found;
-mod gate;
 mod gates;
 mod journals;
 mod makespan;

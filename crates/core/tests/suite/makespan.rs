@@ -1,13 +1,12 @@
 //! Makespan: how close the queue's order comes to the shortest possible mission.
 //!
-//! A list scheduler with identical agents runs generated graphs through the real queue, the real
-//! gate and the real chains, on a virtual clock. Whatever the order, no mission can be shorter than
+//! A list scheduler with identical agents runs generated graphs through the real queue and
+//! the real chains, on a virtual clock. Whatever the order, no mission can be shorter than
 //! its longest chain, nor than all its work shared equally.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use kapelle_core::gate::Gate;
 use kapelle_core::locks::LockTable;
 use kapelle_core::plan::Priority;
 use kapelle_core::queue::{
@@ -143,7 +142,7 @@ fn bound(graph: &Graph, agents: u64) -> f64 {
     (chain as f64).max(work as f64 / agents as f64)
 }
 
-fn ticket(graph: &Graph, chains: &Chains, dependents: &[u32], n: usize, now: u64) -> Ticket {
+fn ticket(graph: &Graph, chains: &Chains, dependents: &[Vec<usize>], n: usize, now: u64) -> Ticket {
     let job = &graph[n];
     Ticket {
         task: TaskId(n as u32),
@@ -152,7 +151,7 @@ fn ticket(graph: &Graph, chains: &Chains, dependents: &[u32], n: usize, now: u64
         standing: Standing {
             priority: job.priority,
             dependencies: job.needs.len() as u32,
-            dependents: dependents[n],
+            dependents: dependents[n].len() as u32,
             minutes: job.minutes,
         },
         chain_minutes: chains.chain_minutes(TaskId(n as u32)),
@@ -166,19 +165,18 @@ fn ticket(graph: &Graph, chains: &Chains, dependents: &[u32], n: usize, now: u64
 /// Minutes until everything is done.
 fn makespan(graph: &Graph, agents: u32, policy: &QueuePolicy) -> u64 {
     let id = |n: &usize| TaskId(*n as u32);
-    let mut gate = Gate::default();
+    let mut open: Vec<usize> = graph.iter().map(|job| job.needs.len()).collect();
     let mut chains = Chains::default();
-    let mut dependents = vec![0u32; graph.len()];
+    let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); graph.len()];
     for (n, job) in graph.iter().enumerate() {
-        gate.admitted(id(&n), &job.needs.iter().map(id).collect::<Vec<_>>());
-        job.needs.iter().for_each(|need| dependents[*need] += 1);
+        job.needs.iter().for_each(|need| dependents[*need].push(n));
     }
     let planned = graph.iter().enumerate();
     let planned = planned.map(|(n, job)| (id(&n), job.minutes, job.needs.iter().map(id).collect()));
     chains.planned(&planned.collect::<Vec<_>>());
     let mut queue = ReadyQueue::new(policy.clone(), Territories::default());
     let locks = LockTable::default();
-    for n in (0..graph.len()).filter(|n| gate.is_open(id(n))) {
+    for n in (0..graph.len()).filter(|n| graph[*n].needs.is_empty()) {
         queue.entered(ticket(graph, &chains, &dependents, n, 0), &locks);
     }
     let mut failed = vec![false; graph.len()];
@@ -191,7 +189,6 @@ fn makespan(graph: &Graph, agents: u32, policy: &QueuePolicy) -> u64 {
                 queue.pull(agent, chains.outlook(agents), Timestamp(now * MINUTE_MS), |_| true)
         {
             queue.left(pull.task);
-            gate.started(pull.task);
             chains.closed(pull.task);
             ends.insert((now + u64::from(graph[pull.task.0 as usize].minutes), pull.task), ());
         }
@@ -199,14 +196,14 @@ fn makespan(graph: &Graph, agents: u32, policy: &QueuePolicy) -> u64 {
         now = at;
         let n = task.0 as usize;
         let freed = if graph[n].fails_once && !std::mem::replace(&mut failed[n], true) {
-            gate.returned(task);
             chains.reopened(task);
-            vec![task]
+            vec![n]
         } else {
-            gate.completed(task)
+            dependents[n].iter().for_each(|next| open[*next] -= 1);
+            dependents[n].iter().copied().filter(|next| open[*next] == 0).collect()
         };
-        for task in freed {
-            queue.entered(ticket(graph, &chains, &dependents, task.0 as usize, now), &locks);
+        for n in freed {
+            queue.entered(ticket(graph, &chains, &dependents, n, now), &locks);
         }
     }
 }

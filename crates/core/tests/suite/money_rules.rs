@@ -209,6 +209,22 @@ fn as_pools_run_dry_the_less_urgent_waits() {
     ));
 }
 
+/// QUE-13, BUD-05: what a person calls urgent draws on the pools of what is urgent.
+#[test]
+fn a_priority_set_by_a_person_opens_its_pools() {
+    let with = |id: &str, priority| PlannedTask { priority, ..task(id, &[]) };
+    let tasks = vec![with("low", Priority::Low), with("medium", Priority::Medium)];
+    let pools = rules(|money| {
+        money.caps.day_usd_max = Some(Usd::cents(1_000));
+        money.pools = Some(ledger::Shares { baseline: 90, retry: 300, emergency: 300, spike: 310 });
+    });
+    let mut world = world(tasks, pools, dollars(20));
+    assert_eq!(world.working(), ["medium".to_owned()].into());
+    let (task, priority) = (world.task("low").id, Priority::Medium);
+    world.must(Command::SetPriority { task, priority, by: ann() });
+    assert_eq!(world.working().len(), 2, "{:?}", why(world.state(), world.task("low")));
+}
+
 /// BUD-03, BUD-14, C-37: pause at the limit of a rolling minute, end what runs after the grace.
 #[test]
 fn a_runaway_minute_pauses_spending_and_the_grace_ends_what_runs() {

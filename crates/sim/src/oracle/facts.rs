@@ -70,6 +70,11 @@ impl Facts {
             Event::DeliveryApproved { mission, commit, .. } => self.with(*mission, |m| {
                 m.approved.insert(commit.clone());
             }),
+            Event::PrioritySet { task, priority, .. } => {
+                if let Some(facts) = self.tasks.get_mut(task) {
+                    facts.priority = *priority;
+                }
+            }
             Event::TaskMerged { task, commit, .. } => {
                 if let Some(facts) = self.tasks.get_mut(task) {
                     facts.merged = Some(commit.clone());

@@ -319,7 +319,7 @@ impl Books {
             self.cap(scope).is_none_or(|cap| self.purse(scope).committed() + asked <= cap)
         };
         let day = Span::Day.number(now);
-        let pools = Pool::open_to(purpose, task.plan.priority);
+        let pools = Pool::open_to(purpose, task.priority);
         let has_pool = pools.iter().any(|pool| fits(Scope::Pool(day, *pool)));
         let drawn = Drawn { pool: None, purpose, estimate };
         let fits_for = |seat| {
