@@ -92,7 +92,7 @@ pub const MERGE_BATCH_MAX: u32 = 64;
 pub const MERGE_LANES_MAX: u32 = 32;
 pub const MERGE_RETRIES_MAX: u32 = 10;
 /// Waiting changes that are looked at when lanes are formed; the others come later.
-pub const MERGE_LOOKAHEAD_MAX: usize = 64;
+pub const MERGE_LOOKAHEAD_MAX: usize = 32;
 /// Tests named one by one: as flaky, as failing before.
 pub const MERGE_TESTS_NAMED_MAX: usize = 1_000;
 /// A rollback of more tasks than this is a restore from a backup.

@@ -22,5 +22,5 @@ pub use change::{Change, Paths};
 pub use lane::{LaneId, Step, Work};
 pub use plan::LanePlan;
 pub use policy::{InvalidMergePolicy, MergePolicy};
-pub use queue::{MergeQueue, Standing};
+pub use queue::{MergeQueue, News, Standing};
 pub use verdict::{AfterConflict, AfterTests, StaleWork, TestReport};

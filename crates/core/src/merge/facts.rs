@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::change::{Change, Company, Entry, Paths, Place};
 use super::lane::{Lane, LaneId, LaneStage, Step};
 use super::plan::LanePlan;
-use super::queue::MergeQueue;
+use super::queue::{MergeQueue, News};
 use crate::ids::{Commit, TaskId};
 use crate::limits;
 
@@ -24,6 +24,7 @@ impl MergeQueue {
         let (company, place) = (Company::Any, Place::Waiting);
         self.entries.insert(task, Entry { change, arrival, rebases: 0, company, place });
         self.wait(task);
+        self.hear(if self.is_held_up(task) { News::HeldUp } else { News::Order });
     }
 
     /// The change is no longer wanted, or a person takes it over, or it was found guilty.
@@ -31,6 +32,7 @@ impl MergeQueue {
         self.leave(task);
         self.rebasing.remove(&task);
         let Some(entry) = self.entries.remove(&task) else { return };
+        self.hear(News::Order);
         self.ready.remove(&entry.key());
         for need in &entry.change.needs {
             self.release(*need, task);
@@ -39,6 +41,7 @@ impl MergeQueue {
 
     /// A planned lane is formed. Its id follows from the order of the facts.
     pub fn formed(&mut self, plan: &LanePlan) -> LaneId {
+        self.hear(News::Order);
         let id = LaneId(self.next_lane);
         self.next_lane += 1;
         let group: BTreeSet<TaskId> = plan.members.iter().chain(&plan.behind).copied().collect();
@@ -62,6 +65,7 @@ impl MergeQueue {
     pub fn built(&mut self, lane: LaneId, onto: &Commit, steps: &[Step]) {
         let (Some(index), Some(last)) = (self.lane_index(lane), steps.last()) else { return };
         if self.onto(index) == Some(onto) && self.lanes[index].stage == LaneStage::Building {
+            self.hear(News::Lanes);
             let (onto, candidate) = (onto.clone(), last.commit.clone());
             self.lanes[index].steps = steps.to_vec();
             self.lanes[index].stage = LaneStage::Testing { onto, candidate, failed: Vec::new() };
@@ -134,6 +138,7 @@ impl MergeQueue {
         if onto != self.tip {
             return;
         }
+        self.hear(News::Order);
         let lane = self.lanes.remove(0);
         self.measured = Some(candidate.clone());
         self.measuring = false;
@@ -167,6 +172,7 @@ impl MergeQueue {
     /// The target is not where it was left. Whatever was tested was tested on something else.
     pub fn moved(&mut self, actual: Commit) {
         if self.tip != actual {
+            self.hear(News::Lanes);
             self.tip = actual;
             (self.measured, self.measuring) = (None, false);
             self.baseline.clear();
@@ -198,6 +204,7 @@ impl MergeQueue {
         let Some(entry) = self.entries.get_mut(&task) else { return };
         if entry.place == Place::Rebasing {
             (entry.change.commit, entry.change.paths) = (commit, paths);
+            self.hear(News::Order);
             self.rebasing.remove(&task);
             self.wait(task);
         }
@@ -208,6 +215,7 @@ impl MergeQueue {
         if *tip != self.tip {
             return;
         }
+        self.hear(News::Lanes);
         let bounded = failing.iter().take(limits::MERGE_TESTS_NAMED_MAX);
         self.baseline = bounded.cloned().collect();
         (self.measured, self.measuring) = (Some(tip.clone()), false);
@@ -215,6 +223,7 @@ impl MergeQueue {
     }
 
     fn testing(&mut self, lane: LaneId, candidate: &Commit) -> Option<&mut LaneStage> {
+        self.hear(News::Lanes);
         let index = self.lane_index(lane)?;
         let stage = &mut self.lanes[index].stage;
         let is_it = matches!(stage, LaneStage::Testing { candidate: it, .. } if it == candidate);
@@ -231,8 +240,9 @@ impl MergeQueue {
 
     /// Takes a change out of its lane or its group; the rest goes on without it.
     fn leave(&mut self, task: TaskId) {
-        let Some(entry) = self.entries.get(&task) else { return };
-        match entry.place {
+        let Some(place) = self.entries.get(&task).map(|entry| entry.place) else { return };
+        self.hear(News::Order);
+        match place {
             Place::Waiting | Place::Rebasing => {}
             Place::Suspect => {
                 self.suspects.iter_mut().for_each(|group| group.retain(|member| *member != task));
@@ -259,6 +269,7 @@ impl MergeQueue {
     /// Takes a lane out of the chain; those behind it were built on it and are built anew.
     fn dissolve(&mut self, lane: LaneId) -> Option<Lane> {
         let index = self.lane_index(lane)?;
+        self.hear(News::Order);
         self.rebuild_from(index);
         Some(self.lanes.remove(index))
     }
@@ -291,6 +302,10 @@ impl MergeQueue {
         if let LaneStage::Held { onto, candidate, failed } = lane.stage.clone() {
             lane.stage = LaneStage::Testing { onto, candidate, failed: vec![failed] };
         }
+    }
+
+    fn hear(&mut self, news: News) {
+        self.news = self.news.max(news);
     }
 
     fn release(&mut self, need: TaskId, task: TaskId) {

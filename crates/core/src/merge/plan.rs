@@ -79,6 +79,18 @@ impl MergeQueue {
         draft.lanes.into_iter().map(|lane| lane.plan).collect()
     }
 
+    /// Whether lanes that are under way keep this change waiting: it has a file of theirs, or
+    /// there is no room beside them.
+    pub(super) fn is_held_up(&self, task: TaskId) -> bool {
+        let Some(entry) = self.entries.get(&task) else { return true };
+        let meets = |other: &TaskId| {
+            let other = self.entries.get(other);
+            other.is_some_and(|other| other.change.paths.overlaps(&entry.change.paths))
+        };
+        self.lanes.len() >= self.policy.lanes_max as usize
+            || self.lanes.iter().any(|lane| lane.members.iter().chain(&lane.behind).any(meets))
+    }
+
     fn take<'a>(&'a self, files: &mut Files<'a>, tasks: &[TaskId]) {
         for entry in tasks.iter().filter_map(|task| self.entries.get(task)) {
             files.add(&entry.change.paths);

@@ -32,6 +32,22 @@ pub struct MergeQueue {
     pub(super) rebasing: BTreeSet<TaskId>,
     /// How often each test failed and then passed on the same commit.
     pub(super) flaky: BTreeMap<String, u32>,
+    /// Nobody has taken notice of it yet.
+    #[serde(skip)]
+    pub(super) news: News,
+}
+
+/// What may have to be looked at anew after facts: whatever is not named here is as it was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum News {
+    #[default]
+    Nothing,
+    /// A change came that has to wait, whoever else waits.
+    HeldUp,
+    /// What is under way for the lanes.
+    Lanes,
+    /// That, and who comes next.
+    Order,
 }
 
 /// Why a change has not landed yet.
@@ -80,7 +96,13 @@ impl MergeQueue {
             measuring: false,
             rebasing: BTreeSet::new(),
             flaky: BTreeMap::new(),
+            news: News::Nothing,
         }
+    }
+
+    /// What the facts since this was last asked may have changed.
+    pub fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
     }
 
     /// Where the target stands, as far as the queue knows.

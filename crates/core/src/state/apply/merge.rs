@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::effect::{Effect, Merge};
 use crate::event::{Chore, Event};
 use crate::ids::{Commit, MissionId, TaskId};
-use crate::merge::{AfterConflict, AfterTests, Change, LaneId, LanePlan, MergeQueue, Paths, Work};
+use crate::merge::{
+    AfterConflict, AfterTests, Change, LaneId, LanePlan, MergeQueue, News, Paths, Work,
+};
 use crate::mission::{Mission, MissionStage};
 use crate::plan::TaskKind;
 use crate::rollback::{Landing, Migration, Revert, Tree};
@@ -95,7 +97,7 @@ impl State {
             needs: task.dependencies.iter().filter(is_open).copied().collect(),
             paths: paths_of(task),
         };
-        self.with_queue_of(id, |queue| queue.enqueued(change));
+        self.with_change(id, |queue| queue.enqueued(change));
     }
 
     fn conflict(&mut self, event: &Event) {
@@ -198,26 +200,51 @@ impl State {
         }
     }
 
-    /// Every change of a merge queue passes here, so that what should be in flight for it and the
-    /// stages of its tasks are right afterwards.
+    /// Something happened to what is under way for a queue: what should be, is looked at again.
     pub(in crate::state) fn with_queue(
         &mut self,
         id: MissionId,
         change: impl FnOnce(&mut MergeQueue),
     ) {
-        self.with_mission(id, |m| {
-            if let Some(queue) = &mut m.merging.queue {
-                change(queue);
-            }
-        });
+        let _ = self.tell_queue(id, change);
         self.sync_merge(id);
+    }
+
+    /// A change comes or goes. Most come while lanes that hold them up are under way, and most go
+    /// with a lane that has landed: nothing else follows from these.
+    pub(in crate::state) fn with_change(
+        &mut self,
+        id: TaskId,
+        change: impl FnOnce(&mut MergeQueue),
+    ) {
+        let Some(mission) = self.task(id).map(|task| task.mission) else { return };
+        if self.tell_queue(mission, change) > News::HeldUp {
+            self.sync_merge(mission);
+        }
+    }
+
+    /// Every fact of a merge queue passes here, so that what it plans is right afterwards.
+    fn tell_queue(&mut self, id: MissionId, change: impl FnOnce(&mut MergeQueue)) -> News {
+        let index = (id.0 as usize).wrapping_sub(1);
+        let Some(mission) = self.missions.get_mut(index) else { return News::Nothing };
+        let Some(queue) = &mut mission.merging.queue else { return News::Nothing };
+        change(queue);
+        let news = match queue.take_news() {
+            // It may come before whoever was to be next.
+            News::HeldUp if !mission.merging.planned.is_empty() => News::Order,
+            news => news,
+        };
+        if news == News::Order {
+            mission.merging.planned = queue.plan();
+        }
+        debug_assert_eq!(mission.merging.planned, queue.plan(), "no news, but another plan");
+        news
     }
 
     /// Compares what the queue wants with what is in flight for it.
     pub(in crate::state) fn sync_merge(&mut self, id: MissionId) {
         let Some(mission) = self.mission(id) else { return };
         let Some(queue) = &mission.merging.queue else { return };
-        let planned = queue.plan();
         let due = wanted(mission, queue);
         let mut stale = BTreeSet::new();
         let mut chores: BTreeSet<Chore> = due.keys().copied().collect();
@@ -238,7 +265,7 @@ impl State {
         self.with_mission(id, |m| {
             m.chores.retain(|chore| !chore.is_of_queue());
             m.chores.extend(chores);
-            (m.merging.planned, m.merging.stale) = (planned, stale);
+            m.merging.stale = stale;
             m.merging.aboard = stages.keys().copied().collect();
             m.merging.aboard.retain(|task| !matches!(stages.get(task), Some(Stage::Queued)));
         });
@@ -309,11 +336,12 @@ impl State {
         task: TaskId,
         change: impl FnOnce(&mut MergeQueue, LaneId),
     ) {
-        self.with_queue_of(task, |queue| {
-            if let Some(lane) = queue.lane_of(task) {
-                change(queue, lane);
-            }
-        });
+        let mission = self.task(task).and_then(|t| self.mission(t.mission));
+        let queue = mission.and_then(|m| m.merging.queue.as_ref());
+        let lane = queue.and_then(|queue| queue.lane_of(task));
+        if let Some(lane) = lane {
+            self.with_queue_of(task, |queue| change(queue, lane));
+        }
     }
 
     pub(in crate::state) fn open_queue(&mut self, id: MissionId, tip: &Commit) {
