@@ -168,9 +168,13 @@ impl Turns {
         }
     }
 
-    /// When the first lease is half over: only then does a heartbeat say something new.
+    /// When the first lease is half over, or at once if others wait for an agent to be online:
+    /// only then does a heartbeat say something new.
     fn heartbeat_at(&self) -> Option<Timestamp> {
         let state = self.engine.state();
+        if self.running.alive().into_iter().any(|fence| state.awaits_heartbeat(fence)) {
+            return Some(self.clock.now());
+        }
         let half = |lease: &kapelle_core::state::Lease| {
             let ttl = state.mission(lease.mission)?.policy.lease_ttl_ms;
             Some(Timestamp(lease.expires_at.0.saturating_sub(ttl / 2)))

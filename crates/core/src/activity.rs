@@ -266,6 +266,7 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
                 Interruption::LeaseExpired => "its lease expired",
                 Interruption::MissionPaused => "the mission was paused",
                 Interruption::ProviderParked => "its provider has a rate limit",
+                Interruption::GaveWay { .. } => "a more urgent task needed its seat",
             };
             (task, Told::warn(format!("attempt interrupted: {why}")))
         }

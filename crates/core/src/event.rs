@@ -582,6 +582,10 @@ pub enum Interruption {
     MissionPaused,
     /// Its provider has no room for it; it goes on when that is over.
     ProviderParked,
+    /// Something it did was finished, and a more urgent task waited for its seat (QUE-14).
+    GaveWay {
+        to: TaskId,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -34,7 +34,7 @@ pub use chains::{Chains, Outlook};
 pub use domains::{Domains, InvalidDomains, domains_of};
 pub use launch::{Launches, NoLaunch};
 pub use policy::{Contention, InvalidQueuePolicy, Preemption, QueuePolicy, Strategy};
-pub use preempt::{NoPreemption, Runner, Runners, Yield};
+pub use preempt::{NoPreemption, Runners, Running, Urgency};
 pub use score::{Points, Standing};
 pub use territory::{InvalidTerritory, Territories, Trespass};
 

@@ -82,6 +82,13 @@ pub fn default_tier(role: Role) -> Tier {
 pub const COUNCIL_LINEAGES_MIN: usize = 2;
 
 impl Policy {
+    /// Whoever could be asked.
+    #[must_use]
+    pub fn providers(&self) -> BTreeSet<&Provider> {
+        let usable = |model: &&Model| model.enabled && !self.without_key.contains(&model.provider);
+        self.models.0.iter().filter(usable).map(|model| &model.provider).collect()
+    }
+
     pub fn validate(&self) -> Result<(), InvalidCatalogue> {
         self.models.validate()
     }

@@ -15,7 +15,7 @@ use crate::effect::Due;
 use crate::escalation::Notices;
 use crate::event::Chore;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
-use crate::ledger::{Account, Ledger, ReservationId};
+use crate::ledger::{Account, Calibration, Ledger, ReservationId};
 use crate::mission::Mission;
 use crate::money::Usd;
 use crate::rate::Permits;
@@ -75,6 +75,8 @@ pub struct State {
     at: Timestamp,
 
     ledger: Ledger,
+    /// What estimates were worth.
+    calibration: Calibration,
     bills: BTreeMap<Fence, Bill>,
     notices: Notices,
     /// When a person can be told of what is new.
@@ -222,6 +224,12 @@ impl State {
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// What missions were estimated to cost, and what they did cost.
+    #[must_use]
+    pub fn calibration(&self) -> &Calibration {
+        &self.calibration
     }
 
     #[must_use]

@@ -43,6 +43,9 @@ pub struct Task {
     pub attempts: u32,
     /// How often it was decided to try again after a failure.
     pub retries: u32,
+    /// How often an attempt at it made room for a more urgent task.
+    #[serde(default)]
+    pub gave_way: u32,
     pub failures: BTreeMap<FailureKind, u32>,
     pub last_failure: Option<Failure>,
     pub hardship: Option<Box<Hardship>>,

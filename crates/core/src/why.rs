@@ -90,6 +90,7 @@ fn told(state: &State, held: &Held) -> String {
         Held::Territory { role } => {
             format!("waits: its files lie outside of the territory of every {role}")
         }
+        Held::Starting(launch) => format!("waits: {launch}"),
         Held::Capacity(bound) => format!("waits for its turn: {bound}"),
     }
 }

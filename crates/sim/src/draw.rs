@@ -18,7 +18,7 @@ use kapelle_core::plan::gaps::GapPolicy;
 use kapelle_core::plan::{Plan, PlanPolicy, PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Check, Policy, Reading};
 use kapelle_core::price::{self, Prices};
-use kapelle_core::queue::{Contention, QueuePolicy, Strategy};
+use kapelle_core::queue::{Contention, Preemption, QueuePolicy, Strategy};
 use kapelle_core::rate::{self, Provider, Throughput};
 use kapelle_core::routing::{self, Catalogue, Lineage, Model, Tier};
 use kapelle_core::scaling::{
@@ -129,6 +129,15 @@ fn queue(rng: &mut Rng) -> QueuePolicy {
         urgent_permille: rng.u32(0..2_000),
         overtaken_ms_max: rng.u64(0..120) * SECOND_MS,
         contention: if rng.bool() { Contention::Hold } else { Contention::Deprioritise },
+        preemption: match rng.u8(0..4) {
+            0 => Preemption::Off,
+            1 => Preemption::All,
+            _ => Preemption::Critical,
+        },
+        launch_batch: rng.u32(1..=6),
+        preempt_after_ms: SECOND_MS,
+        preempt_margin_points: rng.u32(1..60),
+        preempted_max: rng.u32(0..3),
         ..QueuePolicy::default()
     }
 }

@@ -76,6 +76,8 @@ pub enum Mutant {
     SkipsOperations,
     /// The tree with a finished operation is not the one that is kept.
     LosesWork,
+    /// An attempt makes room for whoever waits.
+    MakesRoomForAnyone,
     /// A step can be done again.
     CountsTwice,
     /// Nobody sees that tasks are alike.
@@ -177,6 +179,7 @@ impl Mutant {
         Mutant::EndlessGaps,
         Mutant::SkipsOperations,
         Mutant::LosesWork,
+        Mutant::MakesRoomForAnyone,
         Mutant::CountsTwice,
         Mutant::NoBatches,
         Mutant::OnCredit,

@@ -156,7 +156,7 @@ impl Oracle {
 
     /// Nothing that could start is left waiting.
     fn judge_diligence(&self, now: Timestamp) -> Verdict {
-        if self.queue.holds_back(&self.facts, &self.shadow) {
+        if self.queue.holds_back(&self.facts, &self.shadow) || self.queue.launches(&self.shadow) {
             return Ok(());
         }
         for task in self.shadow.tasks().filter(|task| task.stage == Stage::Ready) {

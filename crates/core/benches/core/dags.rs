@@ -138,7 +138,8 @@ impl Play {
                 let planned = &self.engine.state().task(task).unwrap().plan;
                 let ms = u64::from(planned.estimated_duration_minutes.unwrap_or(1)) * MINUTE_MS;
                 self.ends.insert((self.now.plus_ms(ms), fence, task));
-                None
+                // Its agent is online at once.
+                Some(Command::Heartbeat { fences: vec![fence] })
             }
             Effect::PrepareBranch { base, .. } => Some(Command::FinishBranch { fence, tip: base }),
             Effect::BuildLane { changes, .. } => {

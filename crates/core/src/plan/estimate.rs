@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::batch::Batches;
 use super::{Plan, PlannedTask};
 use crate::ids::Role;
+use crate::ledger::Calibration;
 use crate::money::Usd;
 use crate::policy::Budget;
 
@@ -182,6 +183,13 @@ pub struct Estimate {
     pub mean: Usd,
     /// In 19 of 20 missions it costs no more.
     pub p95: Usd,
+    /// By how much the last two were multiplied, in thousandths, for what earlier missions cost.
+    #[serde(default = "as_it_was_made")]
+    pub calibrated_permille: u64,
+}
+
+fn as_it_was_made() -> u64 {
+    PERMILLE
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,11 +296,31 @@ impl Sums {
         let over = variance.isqrt().saturating_mul(Z95_PERMILLE).div_ceil(whole);
         let usd = |micros: u128| Usd::micros(u64::try_from(micros).unwrap_or(u64::MAX));
         let p95 = usd(mean.saturating_add(over));
-        Estimate { lines: self.lines, base: self.base, mean: usd(mean), p95 }
+        let (lines, base, mean) = (self.lines, self.base, usd(mean));
+        Estimate { lines, base, mean, p95, calibrated_permille: PERMILLE }
     }
 }
 
 impl Estimate {
+    /// The estimate in the light of what earlier ones were worth (BUD-10).
+    #[must_use]
+    pub fn calibrated(self, calibration: &Calibration) -> Estimate {
+        Estimate {
+            mean: calibration.calibrated(self.mean),
+            p95: calibration.calibrated(self.p95),
+            calibrated_permille: calibration.factor_permille(),
+            ..self
+        }
+    }
+
+    /// The mean as it was made: calibration must not chase itself.
+    #[must_use]
+    pub fn uncalibrated_mean(&self) -> Usd {
+        let mean = u128::from(self.mean.as_micros()) * u128::from(PERMILLE);
+        let made = mean / u128::from(self.calibrated_permille.max(1));
+        Usd::micros(u64::try_from(made).unwrap_or(u64::MAX))
+    }
+
     /// To the cent, as people say it.
     #[must_use]
     pub fn in_cents(usd: Usd) -> Usd {

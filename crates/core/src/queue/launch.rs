@@ -5,10 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::policy::QueuePolicy;
 use crate::ids::Fence;
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launches {
     starting: BTreeSet<Fence>,
 }
@@ -23,6 +25,12 @@ impl Launches {
     pub fn check(&self, policy: &QueuePolicy) -> Result<(), NoLaunch> {
         let starting = u32::try_from(self.starting.len()).unwrap_or(u32::MAX);
         if starting < policy.launch_batch { Ok(()) } else { Err(NoLaunch { starting }) }
+    }
+
+    /// Whether nobody has heard of the attempt's agent yet.
+    #[must_use]
+    pub fn is_starting(&self, fence: Fence) -> bool {
+        self.starting.contains(&fence)
     }
 
     /// Fact: the attempt's agent is being started.

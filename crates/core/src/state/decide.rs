@@ -20,7 +20,7 @@ impl State {
             }
             Command::ProposeGaps { mission, plan, by } => self.propose_gaps(*mission, plan, by),
             Command::CompleteOperation { fence, index, change } => {
-                self.complete_operation(*fence, *index, change)
+                self.complete_operation(*fence, *index, change, now)
             }
             Command::MakeChecklist { fence, breakdown } => self.make_checklist(*fence, breakdown),
             Command::CompleteStep { fence, step, notes } => self.complete_step(*fence, step, notes),

@@ -37,7 +37,7 @@ impl State {
         plan.validate_under(&policy.plan)?;
         let mission = MissionId(self.missions.len() as u32 + 1);
         let branch = mission.branch();
-        let (policy, estimate) = estimated(plan, policy)?;
+        let (policy, estimate) = estimated(plan, policy, &self.calibration)?;
         let advice = around_plan(mission, plan, &policy);
         let mut events = vec![
             Event::MissionOpened {

@@ -7,8 +7,9 @@ use super::State;
 use super::decide::Decision;
 use super::people::signed;
 use crate::checklist::{Checklist, Source, StepRefusal};
-use crate::event::{Event, PauseReason};
+use crate::event::{Event, Interruption, PauseReason};
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, Role, TaskId};
+use crate::ledger::Calibration;
 use crate::limits;
 use crate::mission::{Mission, MissionStage};
 use crate::plan::batch::Batches;
@@ -20,16 +21,18 @@ use crate::queue::Because;
 use crate::refusal::Refusal;
 use crate::report::Report;
 use crate::task::{Stage, Task};
+use crate::time::Timestamp;
 
 /// The rules of a mission with this plan, and what it will cost if they say how to know.
 pub(super) fn estimated(
     plan: &Plan,
     policy: &Policy,
+    calibration: &Calibration,
 ) -> Result<(Policy, Option<Estimate>), UnknownPrice> {
     let mut policy = policy.clone();
     let Some(rules) = &policy.cost else { return Ok((policy, None)) };
     let batches = Batches::of(plan, &policy.plan.batch);
-    let estimate = rules.estimate(plan, &batches)?;
+    let estimate = rules.estimate(plan, &batches)?.calibrated(calibration);
     policy.budget = rules.capped(policy.budget, &estimate);
     Ok((policy, Some(estimate)))
 }
@@ -132,13 +135,24 @@ impl State {
     }
 
     /// A prepared operation is done, and the tree with it is kept as `change` (TSK-09).
-    pub(super) fn complete_operation(&self, fence: Fence, index: u32, change: &Commit) -> Decision {
+    pub(super) fn complete_operation(
+        &self,
+        fence: Fence,
+        index: u32,
+        change: &Commit,
+        now: Timestamp,
+    ) -> Decision {
         let lease = self.lease_or_refuse(fence)?;
         let (task, _) = self.task_or_refuse(lease.task)?;
         match task.operations.complete(index) {
             Ok(()) => {
-                let change = change.clone();
-                Ok(vec![Event::OperationCompleted { task: task.id, fence, index, change }])
+                let (task, change) = (task.id, change.clone());
+                let mut events = vec![Event::OperationCompleted { task, fence, index, change }];
+                if let Some(to) = self.gives_way_to(lease, now) {
+                    let cause = Interruption::GaveWay { to };
+                    events.push(Event::AttemptInterrupted { task, fence, cause });
+                }
+                Ok(events)
             }
             // A repeated message: what it says is so.
             Err(OperationRefusal::AlreadyDone { .. }) => Ok(Vec::new()),

@@ -5,20 +5,23 @@
 
 use std::sync::Arc;
 
-use super::State;
 use super::decide::Decision;
 use super::failure::asked_first;
 use super::money::Terms;
 use super::people::signed;
+use super::{Lease, State};
 use crate::event::{Event, PauseReason};
 use crate::ids::{Actor, AgentId, Role, TaskId};
+use crate::ledger::Scope;
 use crate::limits;
 use crate::locks::{LockGrant, LockTable};
 use crate::mission::Mission;
+use crate::money::Usd;
 use crate::plan::Priority;
 use crate::queue::{
-    Assigned, Assignments, Because, Capacity, Chains, Concurrency, Contention, Pick, Points, Pull,
-    ReadyQueue, Rules, Runners, Source, Strategy, Work, domains_of,
+    Assigned, Assignments, Because, Capacity, Chains, Concurrency, Contention, Launches, NoLaunch,
+    Pick, Points, Preemption, Pull, ReadyQueue, Rules, Runners, Running, Source, Strategy, Urgency,
+    Work, domains_of,
 };
 use crate::refusal::Refusal;
 use crate::task::{Stage, Task};
@@ -32,6 +35,7 @@ pub(super) struct Schedule {
     pub chains: Chains,
     pub hands: Assignments,
     pub runners: Runners,
+    pub launches: Launches,
     /// Tasks between their first agent and their end.
     pub in_hand: u32,
 }
@@ -49,6 +53,7 @@ pub(super) struct Chosen {
 pub enum Held {
     Locked { path: Arc<str>, holder: TaskId, ms_max: u64 },
     Territory { role: Role },
+    Starting(NoLaunch),
     Capacity(Concurrency),
 }
 
@@ -72,7 +77,8 @@ impl State {
     }
 
     fn next_attempt(&self, now: Timestamp) -> Vec<Event> {
-        if self.with_ready.is_empty() || self.room() == 0 {
+        let launch = self.schedule.launches.check(&self.settings.queue);
+        if self.with_ready.is_empty() || self.room() == 0 || launch.is_err() {
             return Vec::new();
         }
         let mut is_somebody_free = false;
@@ -92,7 +98,7 @@ impl State {
         }
         let free: Vec<AgentId> = self.free_seats(role).collect();
         let seats = self.schedule.runners.of(role) + free.len() as u32;
-        let outlook = self.schedule.chains.outlook(self.concurrency().limit.min(seats));
+        let outlook = self.schedule.chains.outlook(self.limit().min(seats));
         let goes_on = |mission| self.with_ready.contains(&mission);
         let grant = |agent, pull| self.start(agent, &free, pull, now);
         for agent in queue.unlike(&free) {
@@ -149,6 +155,37 @@ impl State {
         Some((chosen, terms))
     }
 
+    /// For whom an attempt makes room, now that something it did is finished and kept (QUE-14):
+    /// the best of those that wait for its seat, are more urgent and could start at once.
+    pub(super) fn gives_way_to(&self, lease: &Lease, now: Timestamp) -> Option<TaskId> {
+        let policy = &self.settings.queue;
+        let (task, role) = (self.task(lease.task)?, lease.agent.role);
+        let somebody_free = self.room() > 0 && self.free_seats(role).next().is_some();
+        if policy.preemption == Preemption::Off || somebody_free {
+            return None;
+        }
+        let running = Running {
+            urgency: self.urgency(task),
+            ran_ms: now.ms_since(lease.granted_at),
+            gave_way: task.gave_way,
+        };
+        let goes_on = |mission| self.with_ready.contains(&mission);
+        let waiting =
+            self.schedule.queue.others(lease.agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on);
+        let goes_first = |pull: &&Pull| {
+            let waiting = self.task(pull.task).map(|task| self.urgency(task));
+            waiting.is_some_and(|waiting| policy.preempt(waiting, running).is_ok())
+                && self.terms(pull.task, lease.agent, now).is_ok()
+        };
+        waiting.iter().find(goes_first).map(|pull| pull.task)
+    }
+
+    fn urgency(&self, task: &Task) -> Urgency {
+        let policy = &self.settings.queue;
+        let score = task.standing(policy.default_minutes).score(policy, false);
+        Urgency { priority: task.priority, score }
+    }
+
     /// The counters and the tasks disagree: a bug of ours, and the mission must not go on with it
     /// (QUE-08).
     fn halt(&self, task: &Task, open: &Task, mission: &Mission) -> Vec<Event> {
@@ -192,7 +229,10 @@ impl State {
         if team.peek().is_some() && !team.any(|agent| territories.admits(agent, &task.files)) {
             return Some(Held::Territory { role });
         }
-        (self.room() == 0).then(|| Held::Capacity(self.concurrency()))
+        if self.room() == 0 {
+            return Some(Held::Capacity(self.concurrency()));
+        }
+        self.schedule.launches.check(&self.settings.queue).err().map(Held::Starting)
     }
 
     /// Who has the task's batch or story and may take it: before files, domains and load.
@@ -227,21 +267,42 @@ impl State {
         Some(Chosen { agent, pick: pull.pick, because })
     }
 
-    /// What bounds how many attempts run at the same time. Rate limits, resources and the budget
-    /// of the project join here.
-    fn capacity(&self) -> Capacity {
+    /// What bounds all attempts alike. Providers and budgets differ from task to task, so they are
+    /// asked for each attempt (`terms`).
+    fn bounds(&self) -> Capacity {
         Capacity {
-            workers: self.workers_free().saturating_add(self.schedule.runners.len()),
+            workers: self.agents.workers_max(),
             permits: u32::MAX,
-            resources: u32::MAX,
+            resources: self.settings.team.workers_cap().unwrap_or(u32::MAX),
             budget: u32::MAX,
         }
     }
 
-    /// How many attempts may run at the same time, and what says so.
+    /// How many attempts may run at the same time, and what says so (C-02).
     #[must_use]
     pub fn concurrency(&self) -> Concurrency {
-        self.capacity().effective(self.settings.queue.strategy)
+        let running = self.schedule.runners.len();
+        let providers = self.settings.routing.iter().flat_map(|policy| policy.providers());
+        let more =
+            providers.map(|provider| self.permits_room(provider)).reduce(u32::saturating_add);
+        let permits = more.map_or(u32::MAX, |more| more.saturating_add(running));
+        let budget = self.affordable().saturating_add(running);
+        Capacity { permits, budget, ..self.bounds() }.effective(self.settings.queue.strategy)
+    }
+
+    /// How many more attempts the missions that have work, and the project, can pay for.
+    fn affordable(&self) -> u32 {
+        let each = |mission: &Mission| mission.policy.budget.attempt_usd_max;
+        let waiting = || self.with_ready.iter().filter_map(|id| self.mission(*id));
+        let of_mission = |mission: &Mission| {
+            let left = self.ledger.left(Scope::Mission(mission.id));
+            left.map_or(u32::MAX, |left| Capacity::affordable(left, each(mission)))
+        };
+        let by_missions = waiting().map(of_mission).reduce(u32::saturating_add);
+        let least = waiting().map(each).min().unwrap_or(Usd::ZERO);
+        let by_project =
+            self.ledger.day_left(self.at).map(|left| Capacity::affordable(left, least));
+        by_missions.into_iter().chain(by_project).min().unwrap_or(u32::MAX)
     }
 
     /// How many more attempts may start now.
@@ -252,7 +313,11 @@ impl State {
                 self.schedule.runners.len()
             }
         };
-        self.concurrency().room(busy)
+        self.limit().saturating_sub(busy)
+    }
+
+    fn limit(&self) -> u32 {
+        self.bounds().effective(self.settings.queue.strategy).limit
     }
 
     /// The score of QUE-11, as things stand.

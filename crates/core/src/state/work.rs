@@ -135,17 +135,26 @@ impl State {
         self.live.iter().map(ended).chain([Event::SessionStarted]).collect()
     }
 
-    /// A heartbeat is worth a record only when the lease is half over.
+    /// A heartbeat is worth a record only when the lease is half over, or when it is the first of
+    /// an agent and others wait for it to be online (QUE-19).
     pub(super) fn renew(&self, fences: &[Fence], now: Timestamp) -> Vec<Event> {
         let renewal = |fence: &Fence| {
             let lease = self.lease(*fence)?;
             let ttl = self.silence_ms(self.task(lease.task)?, self.mission(lease.mission)?);
             let half_over = lease.expires_at.ms_since(now) <= ttl / 2;
             let expires_at = now.plus_ms(ttl);
-            half_over.then_some(Event::LeaseRenewed { fence: *fence, expires_at })
+            let worth = half_over || self.awaits_heartbeat(*fence);
+            worth.then_some(Event::LeaseRenewed { fence: *fence, expires_at })
         };
         let distinct: BTreeSet<&Fence> = fences.iter().collect();
         distinct.into_iter().filter_map(renewal).collect()
+    }
+
+    /// Whether others wait for the agent of this attempt to be online.
+    #[must_use]
+    pub fn awaits_heartbeat(&self, fence: Fence) -> bool {
+        let launches = &self.schedule.launches;
+        launches.is_starting(fence) && launches.check(&self.settings.queue).is_err()
     }
 
     /// How long the host of a task may be silent: by the kind of work where the mission says so.

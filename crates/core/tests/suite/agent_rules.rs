@@ -104,6 +104,7 @@ fn a_small_machine_caps_how_many_work() {
     let rules = TeamRules { profile: Some(Profile::Recommended), machine: None };
     let settings = Settings { team: rules, ..Settings::default() };
     world.must(Command::ChangeSettings { settings: Box::new(settings), by: ann() });
+    world.online();
     assert_eq!(world.working().len(), 8, "a larger machine takes more at once");
 }
 
@@ -303,6 +304,7 @@ fn the_step_policy_jumps_to_the_team_of_the_table() {
     assert_eq!(added, 11, "one is there, twelve are asked for");
     let line = "Scaling up - spawning developer-12 (reason: 99 waiting ask for 12 agents)";
     assert!(said(&world, &events).contains(&line.to_owned()));
+    world.online();
     assert_eq!(world.working().len(), 10, "workers_max holds all the same");
     let events = world.wait(MINUTE / 2);
     assert_eq!(events, [Event::QueueBackedUp { role: Role::Developer, depth: 90 }]);

@@ -19,6 +19,7 @@ mod merge_rules;
 mod money_rules;
 mod plan_rules;
 mod plans;
+mod preemption_rules;
 mod provider_rules;
 mod queue;
 mod queue_rules;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::fixture::{M1, World, ann, checked, commit, done, failed, open, task};
 use kapelle_core::checklist::{InvalidChecklist, Source, StepRefusal};
-use kapelle_core::command::{LaneOutcome, RewriteOutcome};
+use kapelle_core::command::{LaneOutcome, RewriteOutcome, Spending};
 use kapelle_core::completion::{CompletionReport, MissionReport};
 use kapelle_core::event::PauseReason;
 use kapelle_core::failure::FailureKind;
@@ -16,7 +16,9 @@ use kapelle_core::plan::{Flaw, InvalidPlan, Plan, PlanPolicy, PlannedTask};
 use kapelle_core::policy::{InvalidPolicy, Policy};
 use kapelle_core::report::{Report, Verification};
 use kapelle_core::status::Status;
-use kapelle_core::{Command, Effect, Event, Fence, Refusal, Usd, activity, why};
+use kapelle_core::{
+    Command, Effect, Event, Fence, MissionId, Refusal, RequestId, Usd, activity, why,
+};
 
 fn with_files(id: &str, files: &[&str]) -> PlannedTask {
     PlannedTask { files: files.iter().map(ToString::to_string).collect(), ..task(id, &[]) }
@@ -126,6 +128,35 @@ fn the_cap_can_follow_the_estimate() {
     small.must(open(vec![task("1", &[])], policy));
     let cap = small.state().mission(M1).unwrap().policy.budget.mission_usd_max;
     assert!(cap <= Usd::cents(300), "{cap}");
+}
+
+/// BUD-10: what a delivered mission really cost is held against its estimate, and the next one is
+/// estimated in its light.
+#[test]
+fn estimates_learn_from_what_missions_really_cost() {
+    let mut world = World::empty();
+    let policy = || Policy { cost: Some(priced(CapBy::Budget)), ..checked() };
+    world.must(open(vec![task("1", &[])], policy()));
+    world.chores();
+    let made = world.state().mission(M1).unwrap().estimate.clone().unwrap();
+    let spent = Spending { usd: made.mean + made.mean, ..Spending::default() };
+    let fence = world.fence_of("1");
+    world.must(Command::FinishAttempt { fence, outcome: done(7, &["src/a"]), spent });
+    world.chores();
+    assert_eq!(world.state().calibration().comparison(M1), None, "it has not ended");
+    let commit = world.state().mission(M1).unwrap().tip.clone().unwrap();
+    world.must(Command::ApproveDelivery { mission: M1, commit, by: ann() });
+    world.chores();
+    let compared = world.state().calibration().comparison(M1).unwrap();
+    assert_eq!(compared.actual_permille(), Some(2_000));
+    let mut next = open(vec![task("1", &[])], policy());
+    if let Command::OpenMission { request, .. } = &mut next {
+        *request = RequestId("r2".into());
+    }
+    world.must(next);
+    let second = world.state().mission(MissionId(2)).unwrap().estimate.clone().unwrap();
+    assert_eq!((second.mean, second.p95), (made.mean + made.mean, made.p95 + made.p95));
+    assert_eq!((second.base, second.uncalibrated_mean()), (made.base, made.mean));
 }
 
 /// BUD-15: an unknown price is never taken for nothing.

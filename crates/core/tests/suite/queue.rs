@@ -7,10 +7,10 @@ use kapelle_core::locks::{LockPolicy, LockTable};
 use kapelle_core::plan::Priority;
 use kapelle_core::queue::{
     Assigned, Assignments, Because, Contention, Domains, NoPreemption, NoWork, Outlook, Pick,
-    Points, Preemption, Pull, QueuePolicy, ReadyQueue, Rules, Runner, Runners, Source, Standing,
-    Strategy, Territories, Ticket, Work, Yield,
+    Points, Preemption, Pull, QueuePolicy, ReadyQueue, Rules, Running, Source, Standing, Strategy,
+    Territories, Ticket, Urgency, Work,
 };
-use kapelle_core::{AgentId, Fence, MissionId, Role, TaskId, Timestamp};
+use kapelle_core::{AgentId, MissionId, Role, TaskId, Timestamp};
 use proptest::prelude::*;
 
 const MINUTE: u64 = 60_000;
@@ -392,91 +392,54 @@ fn with_priority_fifo_context_does_not_count() {
     assert_eq!(team.choose(&["a.rs"], &[]).map(|to| to.agent), Some(dev(2)));
 }
 
-fn runner(task: u32, priority: Priority, points: i64) -> Runner {
-    Runner { task: TaskId(task), role: Role::Developer, priority, score: Points::whole(points) }
+fn urgency(priority: Priority, points: i64) -> Urgency {
+    Urgency { priority, score: Points::whole(points) }
+}
+
+/// An attempt that has run long enough and has never given way.
+fn running(priority: Priority, points: i64) -> Running {
+    Running { urgency: urgency(priority, points), ran_ms: 2 * MINUTE, gave_way: 0 }
 }
 
 fn preempting(preemption: Preemption) -> QueuePolicy {
     QueuePolicy { preemption, ..QueuePolicy::default() }
 }
 
-/// QUE-14, C-07: a CRITICAL task takes the seat of the least urgent attempt, no other task does.
+/// QUE-14, C-07: a CRITICAL task takes the seat of a less urgent attempt, no other task does.
 #[test]
-fn a_critical_task_asks_the_least_urgent_attempt_to_yield() {
+fn only_a_critical_task_preempts_and_only_what_is_less_urgent() {
     let policy = preempting(Preemption::Critical);
-    let mut runners = Runners::default();
-    runners.began(Fence(1), runner(1, Priority::Medium, 80), START);
-    runners.began(Fence(2), runner(2, Priority::Low, 90), START);
-    runners.began(Fence(3), runner(3, Priority::Critical, 10), START);
-    let urgent = runner(9, Priority::Critical, 140);
-    let ask = Yield { fence: Fence(2), task: TaskId(2), for_task: TaskId(9) };
-    let now = after(2 * MINUTE);
-    assert_eq!(runners.preempt(&policy, urgent, now), Ok(ask));
-    let high = runner(8, Priority::High, 500);
-    assert_eq!(runners.preempt(&policy, high, now), Err(NoPreemption::NotCritical));
-    let off = preempting(Preemption::Off);
-    assert_eq!(runners.preempt(&off, urgent, now), Err(NoPreemption::Off));
-    runners.asked(ask);
-    assert_eq!(runners.yields_to(Fence(2)), Some(TaskId(9)));
-    assert_eq!(runners.preempt(&policy, urgent, now), Err(NoPreemption::AlreadyAsked));
-    let second = runner(10, Priority::Critical, 140);
-    assert_eq!(runners.preempt(&policy, second, now).map(|ask| ask.fence), Ok(Fence(1)));
-    runners.withdrawn(TaskId(9));
-    assert_eq!(runners.yields_to(Fence(2)), None, "a cancelled wish lets the attempt go on");
+    let urgent = urgency(Priority::Critical, 140);
+    assert_eq!(policy.preempt(urgent, running(Priority::High, 500)), Ok(()));
+    let equal = policy.preempt(urgent, running(Priority::Critical, 10));
+    assert_eq!(equal, Err(NoPreemption::NotLesser));
+    let high = policy.preempt(urgency(Priority::High, 500), running(Priority::Low, 0));
+    assert_eq!(high, Err(NoPreemption::NotCritical));
+    let off = preempting(Preemption::Off).preempt(urgent, running(Priority::Low, 0));
+    assert_eq!(off, Err(NoPreemption::Off));
 }
 
 /// Without a minimum run two tasks could chase each other out of a seat for ever.
 #[test]
 fn attempts_are_not_chased_in_circles() {
     let policy = preempting(Preemption::Critical);
-    let urgent = runner(9, Priority::Critical, 140);
-    let mut runners = Runners::default();
-    assert_eq!(runners.preempt(&policy, urgent, START), Err(NoPreemption::NothingLesser));
-    for round in 1..=3u64 {
-        let began = after(round * 10 * MINUTE);
-        runners.began(Fence(round), runner(1, Priority::Low, 0), began);
-        let young = began.plus_ms(2 * MINUTE - 1);
-        assert_eq!(runners.preempt(&policy, urgent, young), Err(NoPreemption::JustBegun));
-        let ripe = began.plus_ms(2 * MINUTE);
-        assert_eq!(runners.ripe_at(&policy, Role::Developer), Some(ripe));
-        match runners.preempt(&policy, urgent, ripe) {
-            Ok(ask) => {
-                runners.asked(ask);
-                runners.yielded(ask.fence);
-            }
-            Err(refusal) => {
-                assert_eq!((round, refusal), (3, NoPreemption::PreemptedEnough));
-                return;
-            }
-        }
-    }
-    panic!("the task was preempted without end");
+    let urgent = urgency(Priority::Critical, 140);
+    let low = running(Priority::Low, 0);
+    let young = Running { ran_ms: 2 * MINUTE - 1, ..low };
+    assert_eq!(policy.preempt(urgent, young), Err(NoPreemption::JustBegun));
+    assert_eq!(policy.preempt(urgent, Running { gave_way: 1, ..low }), Ok(()));
+    let tired = Running { gave_way: 2, ..low };
+    assert_eq!(policy.preempt(urgent, tired), Err(NoPreemption::GaveWayEnough));
 }
 
 #[test]
 fn with_all_a_clear_margin_of_points_preempts() {
     let policy = preempting(Preemption::All);
-    let mut runners = Runners::default();
-    runners.began(Fence(1), runner(1, Priority::Medium, 80), START);
-    let now = after(2 * MINUTE);
-    let ask = |priority, points| runners.preempt(&policy, runner(9, priority, points), now);
-    assert_eq!(ask(Priority::High, 139), Err(NoPreemption::NothingLesser));
-    assert!(ask(Priority::High, 140).is_ok());
-    assert_eq!(ask(Priority::Low, 500), Err(NoPreemption::NothingLesser));
-}
-
-/// Room that came from elsewhere ends the wish, so the attempt that was asked goes on.
-#[test]
-fn a_task_that_found_a_seat_lets_the_asked_attempt_go_on() {
-    let mut runners = Runners::default();
-    runners.began(Fence(1), runner(1, Priority::Low, 0), START);
-    runners.asked(Yield { fence: Fence(1), task: TaskId(1), for_task: TaskId(9) });
-    runners.began(Fence(2), runner(9, Priority::Critical, 140), START);
-    assert_eq!(runners.yields_to(Fence(1)), None);
-    runners.ended(Fence(1));
-    runners.ended(Fence(2));
-    runners.settled(TaskId(9));
-    assert_eq!(runners.ripe_at(&QueuePolicy::default(), Role::Developer), None);
+    let medium = running(Priority::Medium, 80);
+    let ask = |priority, points| policy.preempt(urgency(priority, points), medium);
+    assert_eq!(ask(Priority::High, 139), Err(NoPreemption::NotLesser));
+    assert_eq!(ask(Priority::High, 140), Ok(()));
+    assert_eq!(ask(Priority::Low, 500), Err(NoPreemption::NotLesser));
 }
 
 fn priority(index: u8) -> Priority {
@@ -554,95 +517,6 @@ proptest! {
         for seat in 1..=12 {
             let count = team.memory.received(dev(seat));
             prop_assert!((8..=9).contains(&count), "developer-{} got {}", seat, count);
-        }
-    }
-}
-
-/// A task of the preemption world: what is finished stays finished.
-#[derive(Debug, Clone)]
-struct Piece {
-    priority: Priority,
-    steps: u32,
-    finished: u32,
-    attempts: u32,
-}
-
-/// One seat, minutes as ticks, a step a minute; tasks arrive while others work.
-fn work_off(policy: &QueuePolicy, pieces: &mut [Piece], arrivals: &[u64]) -> u64 {
-    let runner = |n: usize, piece: &Piece| {
-        let standing = standing(piece.priority, 0, 0, piece.steps);
-        let (task, score) = (TaskId(n as u32), standing.score(policy, false));
-        Runner { task, role: Role::Developer, priority: piece.priority, score }
-    };
-    let mut queue = queue(policy.clone(), []);
-    let mut runners = Runners::default();
-    let (mut seat, mut fences): (Option<(Fence, usize)>, u64) = (None, 0);
-    for minute in 0..5_000 {
-        let now = after(minute * MINUTE);
-        let enter = |queue: &mut ReadyQueue, n: usize, piece: &Piece| {
-            let standing = standing(piece.priority, 0, 0, piece.steps);
-            let ticket = Ticket { entered_at: now, ..ticket(n as u32, standing) };
-            queue.entered(ticket, &LockTable::default());
-        };
-        for n in (0..pieces.len()).filter(|n| arrivals[*n] == minute) {
-            enter(&mut queue, n, &pieces[n]);
-        }
-        // The step of the last minute is finished and kept before anything else is decided.
-        if let Some((fence, n)) = seat {
-            pieces[n].finished += 1;
-            if pieces[n].finished == pieces[n].steps {
-                runners.ended(fence);
-                runners.settled(TaskId(n as u32));
-                seat = None;
-            } else if let Some(for_task) = runners.yields_to(fence) {
-                runners.yielded(fence);
-                enter(&mut queue, n, &pieces[n]);
-                queue.reassigned(for_task, Some(dev(1)));
-                seat = None;
-            }
-        }
-        let Ok(Pull { task, .. }) = queue.pull(dev(1), Outlook::NONE, now, |_| true) else {
-            if pieces.iter().all(|piece| piece.finished == piece.steps) {
-                return minute;
-            }
-            continue;
-        };
-        let waiting = runner(task.0 as usize, &pieces[task.0 as usize]);
-        if seat.is_none() {
-            fences += 1;
-            queue.left(task);
-            runners.began(Fence(fences), waiting, now);
-            pieces[task.0 as usize].attempts += 1;
-            seat = Some((Fence(fences), task.0 as usize));
-        } else if let Ok(ask) = runners.preempt(policy, waiting, now) {
-            runners.asked(ask);
-        }
-    }
-    panic!("the work never ended: {pieces:?}");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
-
-    /// QUE-14: however tasks arrive, no step is done twice, no task is interrupted more often than
-    /// allowed, and the seat is never idle while something waits.
-    #[test]
-    fn preemption_loses_no_step_and_no_time(
-        tasks in prop::collection::vec((0..4u8, 1..15u32, 0..60u64), 1..12),
-        all in any::<bool>(),
-    ) {
-        let mut pieces: Vec<Piece> = tasks.iter()
-            .map(|(p, steps, _)| Piece { priority: priority(*p), steps: *steps, finished: 0, attempts: 0 })
-            .collect();
-        let arrivals: Vec<u64> = tasks.iter().map(|(_, _, at)| *at).collect();
-        let policy = preempting(if all { Preemption::All } else { Preemption::Critical });
-        let ended = work_off(&policy, &mut pieces, &arrivals);
-        let work: u64 = pieces.iter().map(|piece| u64::from(piece.steps)).sum();
-        prop_assert!(ended <= arrivals.iter().max().unwrap() + work, "the seat stood idle");
-        for piece in &pieces {
-            prop_assert_eq!(piece.finished, piece.steps);
-            prop_assert!(piece.attempts <= 1 + policy.preempted_max, "{:?}", piece);
-            prop_assert!(piece.priority != Priority::Critical || piece.attempts == 1 || all);
         }
     }
 }

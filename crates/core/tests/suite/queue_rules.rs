@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use kapelle_core::plan::{PlannedTask, Priority};
-use kapelle_core::policy::Policy;
+use kapelle_core::policy::{Budget, Policy};
 use kapelle_core::queue::{
     Because, Bound, Contention, Domains, Pick, QueuePolicy, Strategy, Territories,
 };
 use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
-use kapelle_core::{Actor, AgentId, Command, Event, Refusal, Role, TaskId};
+use kapelle_core::{Actor, AgentId, Command, Event, Refusal, Role, TaskId, Usd};
 
 use crate::fixture::{M1, World, ann, done, open, task};
 
@@ -407,4 +407,39 @@ fn a_task_that_waits_for_room_says_what_bounds_it() {
         world.state().concurrency().to_string(),
         "1 at the same time, bound by the number of workers"
     );
+}
+
+/// C-02: of workers, the machine, and the money that is left, the least binds and is named.
+#[test]
+fn the_least_of_all_bounds_is_named() {
+    let tasks = || vec![task("a", &[]), task("b", &[]), task("c", &[])];
+    let bound = |world: &World| world.state().concurrency().bound;
+    let wide = world(3, Settings::default(), tasks());
+    assert_eq!(bound(&wide), Bound::Workers);
+    let mut poor = World::empty();
+    let (mission_usd_max, attempt_usd_max) = (Usd::cents(300), Usd::cents(200));
+    let budget = Budget { mission_usd_max, attempt_usd_max };
+    poor.must(open(tasks(), Policy { budget, ..Policy::default() }));
+    poor.chores();
+    let one = "1 at the same time, bound by the budget that is left";
+    assert_eq!((poor.working().len(), poor.state().concurrency().to_string()), (1, one.into()));
+}
+
+/// QUE-19, C-32: agents are started six at a time; one that is heard of makes room for the next.
+#[test]
+fn agents_are_started_a_few_at_a_time() {
+    let tasks = (0..9).map(|n| task(&format!("t{n}"), &[])).collect();
+    let mut world = world(9, Settings::default(), tasks);
+    assert_eq!(world.working().len(), 6);
+    assert_eq!(
+        why_of(&world, "t8"),
+        "waits: 6 agents are starting; more follow when they are online"
+    );
+    let first = world.fence_of("t0");
+    world.must(Command::Heartbeat { fences: vec![first] });
+    assert_eq!(world.working().len(), 7);
+    world.finish("t1", done(7, &["src/a"]));
+    assert_eq!(world.working().len(), 7, "one has ended, one more has started");
+    world.online();
+    assert_eq!(world.working().len(), 8, "all that is left");
 }

@@ -1,8 +1,9 @@
 //! Bugs about plans under way.
 
 use kapelle_core::checklist::StepRefusal;
-use kapelle_core::event::PauseReason;
+use kapelle_core::event::{Interruption, PauseReason};
 use kapelle_core::plan::operation::OperationRefusal;
+use kapelle_core::task::Stage;
 use kapelle_core::{Actor, Command, Event, Refusal, State, TaskId};
 
 use super::{Decision, Mutant};
@@ -38,6 +39,14 @@ pub(super) fn falsify(
                 {
                     change.clone_from(&lease.base);
                 }
+            }
+            Ok(events)
+        }
+        (Mutant::MakesRoomForAnyone, Command::CompleteOperation { fence, .. }, Ok(mut events)) => {
+            let waiting = state.tasks().find(|task| task.stage == Stage::Ready);
+            if let ([Event::OperationCompleted { task, .. }], Some(to)) = (&events[..], waiting) {
+                let cause = Interruption::GaveWay { to: to.id };
+                events.push(Event::AttemptInterrupted { task: *task, fence: *fence, cause });
             }
             Ok(events)
         }

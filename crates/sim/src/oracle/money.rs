@@ -95,7 +95,8 @@ impl Books {
                 return match cause {
                     Interruption::HostRestarted
                     | Interruption::LeaseExpired
-                    | Interruption::MissionPaused => self.wait(*fence, at),
+                    | Interruption::MissionPaused
+                    | Interruption::GaveWay { .. } => self.wait(*fence, at),
                     Interruption::ProviderParked => self.release(*fence),
                 };
             }

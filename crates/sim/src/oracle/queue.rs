@@ -5,12 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kapelle_core::event::Interruption;
 use kapelle_core::locks::LockGrant;
 use kapelle_core::plan::{PlannedTask, Priority};
-use kapelle_core::queue::{Contention, Pick, Strategy};
+use kapelle_core::queue::{Contention, Pick, Preemption, Strategy};
 use kapelle_core::settings::Settings;
 use kapelle_core::task::Stage;
-use kapelle_core::{Event, MissionId, Record, Role, State, TaskId, Timestamp};
+use kapelle_core::{Event, Fence, MissionId, Record, Role, State, TaskId, Timestamp};
 
 use super::money::Books;
 use super::providers::Providers;
@@ -26,6 +27,10 @@ pub(super) struct Queue {
     strict_since: Option<Timestamp>,
     /// What is locked by the grant that is being judged.
     taken: Option<LockGrant>,
+    /// Attempts of whose agents nobody has heard.
+    starting: BTreeSet<Fence>,
+    /// Whose operation was finished and kept by the last record.
+    kept: Option<Fence>,
 }
 
 #[derive(Debug)]
@@ -37,6 +42,10 @@ struct Waiting {
     chain_minutes: u32,
     /// Since when it waits for an agent, if it does.
     since: Option<Timestamp>,
+    /// An attempt made room for it.
+    promised: bool,
+    /// How often an attempt at it made room for others.
+    gave_way: u32,
 }
 
 impl Queue {
@@ -48,7 +57,16 @@ impl Queue {
         (books, providers): (&Books, &Providers),
         shadow: &State,
     ) -> Verdict {
+        let kept = self.kept.take();
         match &record.event {
+            Event::OperationCompleted { fence, .. } => self.kept = Some(*fence),
+            Event::AttemptInterrupted { task, fence, cause: Interruption::GaveWay { to } } => {
+                let at_a_boundary = kept == Some(*fence);
+                ensure(at_a_boundary, || format!("{task:?} makes room in the midst of its work"))?;
+                let began_at = shadow.lease(*fence).map_or(record.at, |lease| lease.granted_at);
+                self.judge_room(*task, *to, record.at.ms_since(began_at))?;
+                self.make_room(*task, *to);
+            }
             Event::SettingsChanged { settings, .. } => {
                 self.settings = (**settings).clone();
                 self.strict_since = match settings.queue.contention {
@@ -79,6 +97,7 @@ impl Queue {
                 self.locks.retain(|_, (holder, _)| holder != task);
             }
             Event::LeaseRenewed { fence, expires_at } => {
+                self.starting.remove(fence);
                 let task = shadow.lease(*fence).map(|lease| lease.task);
                 for (holder, until) in self.locks.values_mut() {
                     if Some(*holder) == task {
@@ -86,8 +105,9 @@ impl Queue {
                     }
                 }
             }
-            Event::LeaseGranted { task, pick, .. } => {
+            Event::LeaseGranted { task, fence, pick, .. } => {
                 self.judge_serial(*task, facts, shadow)?;
+                self.judge_launch(*fence, shadow)?;
                 let rivals = self.rivals(*task, facts, (books, providers), (shadow, record.at))?;
                 self.judge_order(*task, *pick, &rivals, record.at)?;
                 if let Some(lock) = self.taken.take() {
@@ -155,7 +175,17 @@ impl Queue {
             }
             let (plan, priority) = (plan.clone(), plan.priority);
             let since = None;
-            let waiting = Waiting { mission, plan, priority, dependents, chain_minutes, since };
+            let (promised, gave_way) = (false, 0);
+            let waiting = Waiting {
+                mission,
+                plan,
+                priority,
+                dependents,
+                chain_minutes,
+                since,
+                promised,
+                gave_way,
+            };
             self.tasks.insert(TaskId(first.0 + place as u32), waiting);
         }
         // A later plan may need tasks of an earlier one.
@@ -174,6 +204,7 @@ impl Queue {
                 (true, since) => since.or(Some(at)),
                 (false, _) => None,
             };
+            waiting.promised &= waiting.since.is_some();
             let ended =
                 matches!(task.stage, Stage::Done | Stage::DeadLetter | Stage::Blocked { .. });
             if ended || shadow.mission(task.mission).is_some_and(|m| m.has_ended()) {
@@ -236,6 +267,7 @@ impl Queue {
                     let best = self.is_best(id, rivals)?;
                     let waited = now.ms_since(rival.since.unwrap_or(now));
                     let sacred = rival.priority == Priority::Critical
+                        || rival.promised
                         || waited >= self.settings.queue.overtaken_ms_max;
                     ensure(!best || !sacred || id == granted, || {
                         format!("{granted:?} overtakes {id:?}, which nothing may overtake")
@@ -255,13 +287,54 @@ impl Queue {
         Ok(true)
     }
 
+    /// An attempt makes room only for a task that waits and is more urgent, not as soon as it has
+    /// begun, and not for ever (QUE-14).
+    fn judge_room(&self, task: TaskId, to: TaskId, ran_ms: u64) -> Verdict {
+        let (own, other, rules) = (self.waiting(task)?, self.waiting(to)?, &self.settings.queue);
+        let critical = other.priority == Priority::Critical && own.priority < Priority::Critical;
+        let margin = i64::from(rules.preempt_margin_points) * 10;
+        let better =
+            other.priority >= own.priority && self.score(to)? - self.score(task)? >= margin;
+        let urgent = match rules.preemption {
+            Preemption::Off => false,
+            Preemption::Critical => critical,
+            Preemption::All => critical || better,
+        };
+        let ripe = ran_ms >= rules.preempt_after_ms && own.gave_way < rules.preempted_max;
+        ensure(urgent && ripe && other.since.is_some(), || {
+            format!("{task:?} makes room for {to:?} without need")
+        })
+    }
+
+    fn make_room(&mut self, task: TaskId, to: TaskId) {
+        if let Some(own) = self.tasks.get_mut(&task) {
+            own.gave_way += 1;
+        }
+        if let Some(other) = self.tasks.get_mut(&to) {
+            other.promised = true;
+        }
+    }
+
     /// The score of QUE-11 in tenths of a point, each worth as long a wait as the rules say.
     fn rank(&self, id: TaskId) -> Result<i64, String> {
-        let Waiting { plan, priority, dependents, since, .. } = self.waiting(id)?;
+        let Waiting { since, promised, .. } = self.waiting(id)?;
         let rules = &self.settings.queue;
+        if *promised {
+            return Ok(i64::MAX);
+        }
         if rules.strategy == Strategy::Serial {
             return Ok(-i64::from(id.0));
         }
+        let locked = if self.is_locked(id) { 400 } else { 0 };
+        let score = self.score(id)? - locked;
+        let since = since.map_or(0, |at| at.0 as i64);
+        Ok(score * (rules.ageing_ms_per_point / 10) as i64 - since)
+    }
+
+    /// The score of QUE-11 in tenths of a point, locked files aside.
+    fn score(&self, id: TaskId) -> Result<i64, String> {
+        let Waiting { plan, priority, dependents, .. } = self.waiting(id)?;
+        let rules = &self.settings.queue;
         let explicit = match priority {
             Priority::Critical => 1_000,
             Priority::High => 700,
@@ -271,10 +344,7 @@ impl Queue {
         let free = if plan.dependencies.is_empty() { 500 } else { 0 };
         let minutes = i64::from(plan.estimated_duration_minutes.unwrap_or(rules.default_minutes));
         let long = (minutes * 10 / i64::from(rules.duration_divisor)).min(300);
-        let locked = if self.is_locked(id) { 400 } else { 0 };
-        let score = explicit + free + 100 * dependents - long - locked;
-        let since = since.map_or(0, |at| at.0 as i64);
-        Ok(score * (rules.ageing_ms_per_point / 10) as i64 - since)
+        Ok(explicit + free + 100 * dependents - long)
     }
 
     /// In the serial mode nothing starts before the last task is through.
@@ -295,6 +365,20 @@ impl Queue {
             })?;
         }
         Ok(())
+    }
+
+    /// Agents are started a few at a time (QUE-19).
+    fn judge_launch(&mut self, fence: Fence, shadow: &State) -> Verdict {
+        self.starting.retain(|fence| shadow.lease(*fence).is_some());
+        let (starting, max) = (self.starting.len(), self.settings.queue.launch_batch);
+        self.starting.insert(fence);
+        ensure(starting < max as usize, || format!("{fence} starts beside {starting} others"))
+    }
+
+    /// Whether agents that are starting, and not the lack of a seat, keep the others waiting.
+    pub(super) fn launches(&self, shadow: &State) -> bool {
+        let starting = self.starting.iter().filter(|fence| shadow.lease(**fence).is_some());
+        starting.count() >= self.settings.queue.launch_batch as usize
     }
 
     fn waiting(&self, id: TaskId) -> Result<&Waiting, String> {

@@ -73,7 +73,7 @@ impl State {
         self.with_task(id, |task| task.stage = stage);
         self.reschedule(id, &old);
         if leaves_queue {
-            self.with_queue(mission, |queue| queue.withdrawn(id));
+            self.with_change(id, |queue| queue.withdrawn(id));
         }
         if self.task(id).is_some_and(|task| task.stage.is_final()) {
             self.pass_turn(id);
@@ -105,7 +105,8 @@ impl State {
                 self.timers.remove(&(lease.expires_at, Timer::Lease(fence)));
                 self.timers.remove(&(lease.deadline, Timer::Deadline(fence)));
                 self.release_seat(lease.agent);
-                self.schedule.runners.ended(fence);
+                self.schedule.runners.ended(lease.agent.role);
+                self.schedule.launches.ended(fence);
                 self.leave(lease.route.as_deref(), fence);
                 lease.mission
             }

@@ -71,6 +71,7 @@ impl State {
                 self.end_live(*fence);
                 let stage = MissionStage::Delivered { commit: commit.clone() };
                 self.end_mission(*mission, *at, stage);
+                self.calibrate(*mission);
             }
             _ => {}
         }
@@ -217,6 +218,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         retrying: false,
         attempts: 0,
         retries: 0,
+        gave_way: 0,
         failures: BTreeMap::new(),
         last_failure: None,
         hardship: None,

@@ -2,8 +2,9 @@
 
 use crate::event::{Event, PauseReason};
 use crate::ids::{Fence, MissionId, TaskId};
-use crate::ledger::{Limit, Remedy, Scope};
+use crate::ledger::{Comparison, Limit, Remedy, Scope};
 use crate::limits;
+use crate::mission::MissionStage;
 use crate::money::Usd;
 use crate::report::Usage;
 use crate::state::{Bill, Billed, Lease, Live, State, Timer};
@@ -60,6 +61,18 @@ impl State {
         }
         if let Some(mission) = self.task(id).map(|task| task.mission) {
             self.count(mission);
+            self.calibrate(mission);
+        }
+    }
+
+    /// What was estimated meets what was spent, once all is done (BUD-10); again if a bill comes
+    /// late. A mission that was broken off says nothing.
+    pub(in crate::state) fn calibrate(&mut self, id: MissionId) {
+        let Some(mission) = self.mission(id) else { return };
+        let delivered = matches!(mission.stage, MissionStage::Delivered { .. });
+        if let Some(estimate) = mission.estimate.as_ref().filter(|_| delivered) {
+            let (estimated, actual) = (estimate.uncalibrated_mean(), mission.spent);
+            self.calibration.ended(Comparison { mission: id, estimated, actual });
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::ids::{AgentId, Fence, MissionId, TaskId};
 use crate::locks::LockGrant;
 use crate::plan::Priority;
-use crate::queue::{Runner, Ticket};
+use crate::queue::Ticket;
 use crate::state::State;
 use crate::state::schedule::Schedule;
 use crate::task::Stage;
@@ -77,11 +77,9 @@ impl State {
 
     pub(in crate::state) fn begin_running(&mut self, id: TaskId, fence: Fence, agent: AgentId) {
         let Some(task) = self.task(id) else { return };
-        let standing = task.standing(self.settings.queue.default_minutes);
-        let score = standing.score(&self.settings.queue, false);
-        let runner = Runner { task: id, role: agent.role, priority: task.priority, score };
         let files = task.files.clone();
-        self.schedule.runners.began(fence, runner, self.at);
+        self.schedule.runners.began(agent.role);
+        self.schedule.launches.began(fence);
         self.schedule.hands.assigned(&self.settings.queue, agent, &files);
     }
 

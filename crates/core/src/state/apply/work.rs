@@ -24,6 +24,7 @@ impl State {
                     self.agents.heard(lease.agent, self.at);
                     self.timers.insert((*expires_at, Timer::Lease(*fence)));
                     self.schedule.locks.extended(lease.task, *expires_at);
+                    self.schedule.launches.ended(*fence);
                 }
             }
             Event::AttemptFinished { task, fence, change, touched } => {
@@ -50,8 +51,13 @@ impl State {
                     Interruption::ProviderParked => Billed::AtItsEnd,
                     Interruption::HostRestarted
                     | Interruption::LeaseExpired
-                    | Interruption::MissionPaused => Billed::Later,
+                    | Interruption::MissionPaused
+                    | Interruption::GaveWay { .. } => Billed::Later,
                 };
+                if let Interruption::GaveWay { to } = cause {
+                    self.with_task(*task, |t| t.gave_way += 1);
+                    self.schedule.queue.promised(*to);
+                }
                 self.end_attempt(*fence, billed, at);
                 self.with_checklist(*task, Checklist::interrupted);
                 self.move_to(*task, Stage::Ready);
