@@ -1,6 +1,7 @@
 //! The activity log: one sentence for every event that a person would want to hear of.
 
 mod merging;
+mod people;
 
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +99,14 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::TaskBlocked { .. }
         | Event::TaskUnblocked { .. }
         | Event::TaskRequeued { .. } => return failure_line(state, event),
+        Event::PersonAssigned { .. }
+        | Event::WentAhead { .. }
+        | Event::ApprovalAsked { .. }
+        | Event::ApprovalGiven { .. }
+        | Event::ApprovalRejected { .. }
+        | Event::OverrideProposed { .. }
+        | Event::OverrideLapsed { .. }
+        | Event::Overridden { .. } => people::told(state, event)?,
         Event::PersonNotified { causes } => {
             let told: Vec<String> = causes.iter().map(ToString::to_string).collect();
             Told::warn(format!("needs a person: {}", told.join("; ")))
@@ -266,6 +275,7 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
                 Interruption::LeaseExpired => "its lease expired",
                 Interruption::MissionPaused => "the mission was paused",
                 Interruption::ProviderParked => "its provider has a rate limit",
+                Interruption::Overridden => "a person ordered something else",
             };
             (task, Told::warn(format!("attempt interrupted: {why}")))
         }

@@ -1,6 +1,7 @@
 //! Why a task is not running or not merged: one sentence, computed from state.
 
 use crate::activity::count;
+use crate::approval::Subject;
 use crate::ids::TaskId;
 use crate::mission::MissionStage;
 use crate::state::{Held, State};
@@ -18,6 +19,7 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
     let standing = match &task.stage {
         Stage::Done | Stage::Working { .. } => return None,
         Stage::Asking { question } => return Some(format!("asks a person: {}", question.message)),
+        Stage::Approval { subject } => return gate(state, *subject),
         Stage::Blocked { on } => {
             let on = state.task(*on).map_or("?", |t| t.name());
             return Some(format!("Dependency {on} failed"));
@@ -92,4 +94,11 @@ fn told(state: &State, held: &Held) -> String {
         }
         Held::Capacity(bound) => format!("waits for its turn: {bound}"),
     }
+}
+
+fn gate(state: &State, subject: Subject) -> Option<String> {
+    let (gate, standing) = state.gate_standing(subject)?;
+    let about = gate.assessed.as_ref().map_or(String::new(), |risk| format!(" ({risk})"));
+    let commit = gate.commit.short();
+    Some(format!("{} at {commit} {standing}{about}", subject.what()))
 }

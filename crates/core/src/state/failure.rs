@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::State;
 use super::decide::Decision;
 use super::people::{person, said};
+use crate::approval::Right;
 use crate::escalation::{
     DeadLetter, FailedAttempt, Hands, HumanBecause, Means, Next, Notify, Trouble, Verdict,
 };
@@ -163,8 +164,9 @@ impl State {
         let (task, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
         person(by)?;
+        self.may(by, Right::Direct)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        if task.stage != Stage::DeadLetter {
+        if task.stage != Stage::DeadLetter && !self.is_turned_down(task) {
             return Err(Refusal::NotDead { task: task.name().to_owned() });
         }
         let reason = reason.to_owned();

@@ -17,6 +17,7 @@ mod merge_model;
 mod merge_queue;
 mod merge_rules;
 mod money_rules;
+mod people_rules;
 mod plan_rules;
 mod plans;
 mod provider_rules;

@@ -79,6 +79,13 @@ impl Plans {
                 ensure(*told == expected, || format!("{told} is said of {task:?}, not {expected}"))
             }
             Event::TaskReported { task, fence, .. } => judge_fence(leases, *fence, *task),
+            Event::Overridden { order, .. } => {
+                let progress = self.tasks.entry(order.task).or_default();
+                progress.operations_done = 0;
+                progress.kept = None;
+                progress.steps_done.clear();
+                Ok(())
+            }
             Event::ChangeRejected { task, .. }
             | Event::TaskRequeued { task, .. }
             | Event::ChangeConflicted { task, question: Some(_), .. }

@@ -5,12 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kapelle_core::approval::{OverrideAction, Subject};
 use kapelle_core::locks::LockGrant;
 use kapelle_core::plan::{PlannedTask, Priority};
-use kapelle_core::queue::{Contention, Pick, Strategy};
+use kapelle_core::queue::{Because, Contention, Pick, Strategy};
 use kapelle_core::settings::Settings;
 use kapelle_core::task::Stage;
-use kapelle_core::{Event, MissionId, Record, Role, State, TaskId, Timestamp};
+use kapelle_core::{AgentId, Event, MissionId, Record, Role, State, TaskId, Timestamp};
 
 use super::money::Books;
 use super::providers::Providers;
@@ -26,6 +27,8 @@ pub(super) struct Queue {
     strict_since: Option<Timestamp>,
     /// What is locked by the grant that is being judged.
     taken: Option<LockGrant>,
+    /// To whom people gave tasks.
+    bound: BTreeMap<TaskId, AgentId>,
 }
 
 #[derive(Debug)]
@@ -86,10 +89,21 @@ impl Queue {
                     }
                 }
             }
-            Event::LeaseGranted { task, pick, .. } => {
+            Event::Overridden { order, .. } => {
+                if let OverrideAction::Reassign { to, .. } = order.action {
+                    self.bound.insert(order.task, to);
+                }
+            }
+            Event::LeaseGranted { task, agent, pick, because, .. } => {
                 self.judge_serial(*task, facts, shadow)?;
-                let rivals = self.rivals(*task, facts, (books, providers), (shadow, record.at))?;
-                self.judge_order(*task, *pick, &rivals, record.at)?;
+                let bound = self.bound.remove(task);
+                if *because == Some(Because::OwnQueue) {
+                    ensure(bound == Some(*agent), || format!("nobody gave {task:?} to {agent}"))?;
+                } else {
+                    let rivals = (books, providers);
+                    let rivals = self.rivals(*task, facts, rivals, (shadow, record.at))?;
+                    self.judge_order(*task, *pick, &rivals, record.at)?;
+                }
                 if let Some(lock) = self.taken.take() {
                     let held = (lock.task, lock.expires_at);
                     self.locks.extend(lock.paths.into_iter().map(|path| (path, held)));
@@ -174,8 +188,13 @@ impl Queue {
                 (true, since) => since.or(Some(at)),
                 (false, _) => None,
             };
-            let ended =
-                matches!(task.stage, Stage::Done | Stage::DeadLetter | Stage::Blocked { .. });
+            let ended = matches!(
+                task.stage,
+                Stage::Done
+                    | Stage::DeadLetter
+                    | Stage::Blocked { .. }
+                    | Stage::Approval { subject: Subject::Merge(_) }
+            );
             if ended || shadow.mission(task.mission).is_some_and(|m| m.has_ended()) {
                 self.locks.retain(|_, (holder, _)| *holder != task.id);
             }

@@ -111,6 +111,7 @@ fn write(fence: Fence, attempt: &Attempt, ending: Ending<'_>, changes: &mut Chan
         Interruption::LeaseExpired => "lease_expired",
         Interruption::MissionPaused => "mission_paused",
         Interruption::ProviderParked => "provider_parked",
+        Interruption::Overridden => "overridden",
     });
     let row = [
         fence.0.into(),
