@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::breaker::Breaker;
 use crate::calendar::utc;
-use crate::escalation::Next;
+use crate::escalation::{Matter, Next};
 use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
@@ -109,7 +109,9 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::Overridden { .. } => people::told(state, event)?,
         Event::PersonNotified { causes } => {
             let told: Vec<String> = causes.iter().map(ToString::to_string).collect();
-            Told::warn(format!("needs a person: {}", told.join("; ")))
+            let to_know = causes.iter().all(|cause| cause.matter == Matter::WentAhead);
+            let about = if to_know { "for people to know" } else { "needs a person" };
+            Told::warn(format!("{about}: {}", told.join("; ")))
         }
         Event::ChecksFinished { .. }
         | Event::PhaseAccepted { .. }

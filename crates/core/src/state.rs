@@ -38,6 +38,7 @@ mod overrides;
 mod people;
 mod planning;
 mod providers;
+mod queues;
 mod rollback;
 mod scaling;
 mod schedule;
@@ -46,6 +47,7 @@ mod work;
 
 pub use money::Hindrance;
 pub use providers::UNROUTED;
+pub use queues::Queues;
 pub use schedule::Held;
 
 use providers::Traffic;

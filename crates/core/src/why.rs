@@ -11,6 +11,18 @@ use crate::time::SECOND_MS;
 /// None for a task that is at work or done.
 #[must_use]
 pub fn why(state: &State, task: &Task) -> Option<String> {
+    let standing = stands(state, task)?;
+    let pending = state.overrides().pending(task.id).map(|pending| &pending.order);
+    Some(match pending {
+        Some(order) => {
+            let (by, action) = (&order.by, &order.action);
+            format!("{standing}; {by}'s order to {action} waits for a second person")
+        }
+        None => standing,
+    })
+}
+
+fn stands(state: &State, task: &Task) -> Option<String> {
     let mission = state.mission(task.mission)?;
     if let (MissionStage::Cancelled { reason }, false) = (&mission.stage, task.stage == Stage::Done)
     {
@@ -25,6 +37,9 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
             return Some(format!("Dependency {on} failed"));
         }
         Stage::DeadLetter | Stage::Failed { .. } => return Some(dead_letter(task)),
+        Stage::Waiting if state.approvals().is_waiting(Subject::Plan(mission.id)) => {
+            gate(state, Subject::Plan(mission.id))?
+        }
         Stage::Waiting if mission.tip.is_none() => "waits for the mission's branch".to_owned(),
         Stage::Waiting if waits_for_turn(state, task) => {
             let before = task.before_in_batch.and_then(|id| state.task(id)).map_or("?", Task::name);

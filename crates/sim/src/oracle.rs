@@ -108,7 +108,7 @@ impl Oracle {
             self.books.observe(record, &self.facts)?;
             self.providers.observe(record, &self.facts)?;
             self.agents.observe(record, &self.leases)?;
-            self.plans.observe(&record.event, &self.facts, &self.leases)?;
+            self.plans.observe(&record.event, &self.facts, (&self.leases, &self.work))?;
             self.leases.observe(record, &self.facts)?;
             self.merges.observe(&record.event, &self.facts, &self.work, repo)?;
             self.work.observe(&record.event, &self.facts, repo)?;

@@ -125,13 +125,15 @@ impl State {
         events
     }
 
-    /// All tasks that need this one, in the order of the plan: what a task needs comes first.
+    /// All tasks that need this one, in the order of the plan: what a task needs comes first. What
+    /// needs something that is done needs no more, though a person may have done it by hand.
     fn need(&self, task: &Task) -> BTreeSet<TaskId> {
         let mut found = BTreeSet::new();
         let mut open = task.dependents.clone();
         while let Some(next) = open.pop() {
             if found.insert(next) {
-                open.extend(self.task(next).iter().flat_map(|task| &task.dependents));
+                let undone = self.task(next).filter(|task| task.stage != Stage::Done);
+                open.extend(undone.iter().flat_map(|task| &task.dependents));
             }
         }
         found

@@ -83,7 +83,10 @@ impl State {
         now: Timestamp,
     ) -> Decision {
         self.leads_somewhere((task, mission), &order.action)?;
-        let mut events = self.withdraw(task, mission);
+        // What is skipped later disturbs nobody who works now.
+        let later = matches!(order.action, OverrideAction::SkipStep { step }
+            if task.phase(&mission.policy) != Some(step));
+        let mut events = if later { Vec::new() } else { self.withdraw(task, mission) };
         let follows = match (&order.action, &task.accepted) {
             (OverrideAction::ForceComplete, _) => self.completed_by_order(task, mission),
             // Past the last phase others are asked, unless it is their gate that the order passes.

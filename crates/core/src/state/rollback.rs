@@ -102,6 +102,9 @@ impl State {
         let mut found = Vec::new();
         while let Some(next) = open.pop() {
             let Some(dependent) = self.task(next).filter(|_| seen.insert(next)) else { continue };
+            if is_by_hand(dependent) {
+                continue;
+            }
             open.extend(&dependent.dependents);
             found.push(dependent);
         }
@@ -128,6 +131,11 @@ impl State {
     }
 }
 
+/// A person called it done: nothing of it stands on anything, and nothing stands on it.
+fn is_by_hand(task: &Task) -> bool {
+    task.stage == Stage::Done && task.merged.is_none()
+}
+
 fn is_before_work(task: &Task) -> bool {
     let start = Subject::Start(task.id);
     matches!(task.stage, Stage::Waiting | Stage::Ready)
@@ -148,8 +156,7 @@ fn has_begun(task: &Task) -> bool {
         | Stage::Asking { .. } => true,
         Stage::Approval { subject: Subject::Start(_) } => false,
         Stage::Approval { .. } => true,
-        // A person completed it; nothing of it stands on anything.
-        Stage::Done => task.merged.is_some(),
+        Stage::Done => !is_by_hand(task),
     }
 }
 

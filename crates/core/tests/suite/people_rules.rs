@@ -327,15 +327,27 @@ fn an_override_of_a_gate_takes_a_second_person() {
     assert_eq!(world.status("1"), Status::Completed);
 }
 
+/// OVR-02: it leaves the merge queue, too; but what may already be on the branch stays.
 #[test]
-fn what_is_being_merged_is_not_overridden() {
-    let mut world = World::with(vec![task("1", &[])], checked());
+fn an_order_takes_a_change_out_of_the_merge_queue_until_it_has_passed() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], checked());
     world.chores();
     world.finish("1", done(5, &["a"]));
     let fence = world.fence_of("1");
     world.must(Command::FinishChecks { fence, results: check(true) });
-    let refused = world.send(order(&world, "1", OverrideAction::ForceComplete, "ann"));
+    let skip = OverrideAction::SkipStep { step: Phase::Green };
+    let refused = world.send(order(&world, "1", skip, "ann"));
     assert_eq!(refused, Err(Refusal::BeingMerged { task: "1".into() }));
+    let reset = OverrideAction::Reset { step: Phase::Green };
+    world.must(order(&world, "1", reset, "ann"));
+    assert_eq!(world.working(), ["1".to_owned(), "2".to_owned()].into());
+    assert!(world.state().mission(M1).unwrap().merge_queue().unwrap().is_empty());
+    world.finish("1", done(6, &["a"]));
+    let fence = world.fence_of("1");
+    world.must(Command::FinishChecks { fence, results: check(true) });
+    world.build("1", 6);
+    let late = world.send(order(&world, "1", OverrideAction::ForceComplete, "ann"));
+    assert_eq!(late, Err(Refusal::BeingMerged { task: "1".into() }));
 }
 
 #[test]

@@ -35,6 +35,12 @@ impl Work {
         self.proved.contains(commit)
     }
 
+    /// The phase that the task is in.
+    pub(super) fn phase_of(&self, task: TaskId, facts: &Facts) -> Option<Phase> {
+        let phase = self.tasks.get(&task).map_or(0, |progress| progress.phase);
+        facts.mission_of(task).ok()?.policy.flow.get(phase).copied()
+    }
+
     pub(super) fn note_sin(&mut self, fence: Fence, sin: &'static str) {
         self.sins.insert(fence, sin);
     }

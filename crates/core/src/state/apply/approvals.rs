@@ -9,6 +9,8 @@ use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
 use crate::ids::{Actor, Commit, MissionId, TaskId};
 use crate::mission::MissionStage;
+use crate::queue::Ticket;
+use crate::state::schedule::Schedule;
 use crate::state::{State, Timer};
 use crate::task::Stage;
 
@@ -206,13 +208,10 @@ impl State {
     fn override_task(&mut self, order: &Order) {
         let id = order.task;
         self.forget_order(id);
-        self.drop_check(id);
         match &order.action {
-            OverrideAction::SkipStep { step } => {
-                self.pass_gate(Subject::Start(id));
-                self.skip(id, *step);
-            }
+            OverrideAction::SkipStep { step } => self.skip(id, *step),
             OverrideAction::ForceComplete => {
+                self.drop_check(id);
                 if self.task(id).is_some_and(|t| t.stage == Stage::DeadLetter) {
                     self.settle_notice(self.cause_of(id), Some(id));
                 }
@@ -225,6 +224,7 @@ impl State {
                 self.release_dependents(id);
             }
             OverrideAction::Reset { step } => {
+                self.drop_check(id);
                 let place = self.place_of(id, *step);
                 self.with_task(id, |t| {
                     t.phase = place.unwrap_or(0);
@@ -270,31 +270,52 @@ impl State {
         let Some(mission) = self.mission(task.mission) else { return };
         let begun = !matches!(task.stage, Stage::Waiting | Stage::Blocked { .. });
         let (current, next) = (task.phase(&mission.policy), task.next_phase(&mission.policy));
+        let gated = matches!(task.stage, Stage::Approval { .. });
+        if gated {
+            self.pass_gate(Subject::Start(id));
+        }
         match next {
             _ if current != Some(step) => {
-                if begun {
+                if gated {
                     self.restart(id);
                 }
             }
             Some(next) => {
+                self.drop_check(id);
                 self.with_task(id, |t| t.phase = next);
                 if begun {
                     self.restart(id);
                 }
             }
-            None if matches!(task.stage, Stage::Approval { .. }) => self.enter_merge_queue(id),
-            None => self.queue_or_wait(id),
+            None => {
+                self.drop_check(id);
+                self.forget_attempt(id);
+                self.enter_merge_queue(id);
+            }
         }
+    }
+
+    /// What was begun in the phase is not gone on with.
+    fn forget_attempt(&mut self, id: TaskId) {
+        self.discard(id);
+        self.with_task(id, |t| {
+            t.resume = None;
+            (t.started, t.retrying) = (false, false);
+        });
     }
 
     /// The task waits for an agent, as if it had not begun its phase.
     fn restart(&mut self, id: TaskId) {
-        self.discard(id);
-        self.with_task(id, |t| {
-            (t.unfinished, t.resume) = (None, None);
-            (t.started, t.retrying) = (false, false);
-        });
+        self.forget_attempt(id);
+        let entered = self.schedule.queue.ticket(id).map(|ticket| ticket.entered_at);
         self.move_to(id, Stage::Ready);
+        // It waited before: that counts on, whoever it waits for now.
+        let Schedule { queue, locks, .. } = &mut self.schedule;
+        if let Some(entered_at) = entered
+            && let Some(ticket) = queue.left(id)
+        {
+            queue.entered(Ticket { entered_at, ..ticket }, locks);
+        }
     }
 
     /// Into the merge queue, or before the people who have to be asked first.
