@@ -79,8 +79,15 @@ impl Voices {
             Event::ApprovalGiven { subject, commit, by } => self.give(*subject, commit, by, facts),
             Event::ApprovalRejected { subject, by, .. } => {
                 self.is_entitled(by, Right::Approve)?;
-                self.asked.remove(subject);
+                // A start that was turned down stays before its gate; a change goes back to work.
+                if !matches!(subject, Subject::Start(_)) {
+                    self.asked.remove(subject);
+                }
                 self.cleared.remove(subject);
+                Ok(())
+            }
+            Event::TaskBlocked { task, .. } => {
+                self.asked.remove(&Subject::Start(*task));
                 Ok(())
             }
             Event::LeaseGranted { task, .. } if self.begun.insert(*task) => {
