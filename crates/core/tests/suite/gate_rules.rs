@@ -51,8 +51,8 @@ fn what_goes_ahead_without_asking_is_told() {
     let events = world.finish("1", done(5, &["docs/a.md"]));
     let ahead = events.iter().find(|event| matches!(event, Event::WentAhead { .. })).unwrap();
     let line = activity::line(world.state(), ahead).unwrap();
-    let sentence = "a merge at 0000000 goes ahead without asking (low risk: docs/a.md is a text)";
-    assert_eq!(line.text.split(" (").next(), sentence.split(" (").next(), "{}", line.text);
+    let sentence = "goes ahead without asking (low risk: docs/a.md is documentation)";
+    assert_eq!(line.text, format!("a merge at {} {sentence}", commit(5).short()));
     let cause = Cause { mission: M1, matter: Matter::WentAhead, pattern: "a merge".into() };
     assert_eq!(told(&events), [cause.clone()], "{cause}");
     world.chores();
@@ -145,7 +145,8 @@ fn a_task_says_that_its_plan_is_not_approved() {
     let mut world = World::with(vec![touching("1", "docs/a.md")], asking(Level::Assisted));
     world.chores();
     let told = why(world.state(), world.task("1")).unwrap();
-    assert!(told.starts_with("a plan at 0000000 waits for approval: 0 of 1 people"), "{told}");
+    let waits = "waits for approval: 0 of 1 people (low risk: docs/a.md is documentation)";
+    assert_eq!(told, format!("a plan at {} {waits}", commit(1).short()));
 }
 
 /// HUM-08: a proposal that no longer holds cannot be approved or rejected, and the one that
@@ -158,7 +159,7 @@ fn a_delivery_is_not_asked_about_while_there_is_more_to_do() {
     let subject = Subject::Delivery(M1);
     assert!(world.state().approvals().is_open(subject));
     let seen = world.state().approvals().gate(subject).unwrap().commit.clone();
-    let plan = Plan { tasks: vec![task("2", &[])] };
+    let plan = Plan { goal: None, tasks: vec![task("2", &[])] };
     world.must(Command::ProposeGaps { mission: M1, plan, by: ann() });
     assert!(!world.state().approvals().is_open(subject));
     let reason = "no".to_owned();
@@ -179,7 +180,7 @@ fn a_delivery_is_not_asked_about_while_there_is_more_to_do() {
 fn only_a_person_adds_to_a_plan_that_took_a_persons_word() {
     for (level, refused) in [(Level::Assisted, true), (Level::Guarded, false)] {
         let mut world = World::with(vec![touching("1", "docs/a.md")], asking(level));
-        let plan = Plan { tasks: vec![touching("2", "docs/b.md")] };
+        let plan = Plan { goal: None, tasks: vec![touching("2", "docs/b.md")] };
         let by = Actor("planner-1".into());
         let added = world.send(Command::ProposeGaps { mission: M1, plan, by });
         assert_eq!(added.is_err(), refused, "{level:?}");
