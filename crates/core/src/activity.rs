@@ -1,12 +1,13 @@
 //! The activity log: one sentence for every event that a person would want to hear of.
 
 mod merging;
+mod people;
 
 use serde::{Deserialize, Serialize};
 
 use crate::breaker::Breaker;
 use crate::calendar::utc;
-use crate::escalation::Next;
+use crate::escalation::{Matter, Next};
 use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
@@ -98,9 +99,19 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::TaskBlocked { .. }
         | Event::TaskUnblocked { .. }
         | Event::TaskRequeued { .. } => return failure_line(state, event),
+        Event::PersonAssigned { .. }
+        | Event::WentAhead { .. }
+        | Event::ApprovalAsked { .. }
+        | Event::ApprovalGiven { .. }
+        | Event::ApprovalRejected { .. }
+        | Event::OverrideProposed { .. }
+        | Event::OverrideLapsed { .. }
+        | Event::Overridden { .. } => people::told(state, event)?,
         Event::PersonNotified { causes } => {
             let told: Vec<String> = causes.iter().map(ToString::to_string).collect();
-            Told::warn(format!("needs a person: {}", told.join("; ")))
+            let to_know = causes.iter().all(|cause| cause.matter == Matter::WentAhead);
+            let about = if to_know { "for people to know" } else { "needs a person" };
+            Told::warn(format!("{about}: {}", told.join("; ")))
         }
         Event::ChecksFinished { .. }
         | Event::PhaseAccepted { .. }
@@ -267,6 +278,7 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
                 Interruption::MissionPaused => "the mission was paused",
                 Interruption::ProviderParked => "its provider has a rate limit",
                 Interruption::GaveWay { .. } => "a more urgent task needed its seat",
+                Interruption::Overridden => "a person ordered something else",
             };
             (task, Told::warn(format!("attempt interrupted: {why}")))
         }

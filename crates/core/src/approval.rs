@@ -10,7 +10,6 @@
 mod autonomy;
 mod gate;
 mod human_time;
-mod notice;
 mod orders;
 mod overrides;
 mod people;
@@ -20,9 +19,8 @@ mod risk;
 pub use autonomy::{Action, Level, Need};
 pub use gate::{Approval, ApprovalRefused, Approvals, Gate, GateStanding, Subject};
 pub use human_time::{HumanTime, MissionTime};
-pub use notice::{Notice, NoticeKind, Urgency};
 pub use orders::{Order, OverrideAction, Situation};
 pub use overrides::{OverrideDecision, OverrideRefused, Overrides, PendingOverride};
 pub use people::{People, PeopleRefused, PersonRole, Right};
 pub use policy::{ApprovalPolicy, InvalidApprovalPolicy};
-pub use risk::{Assessment, Risk, RiskPattern, RiskReason, TaskKind};
+pub use risk::{Assessment, RiskPattern, RiskReason};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::approval::{Order, PersonRole, Subject};
 use crate::breaker::BreakerKey;
 use crate::failure::Failure;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
@@ -136,6 +137,34 @@ pub enum Command {
         by: Actor,
     },
 
+    /// From a person: this person has this role from now on, or none.
+    AssignRole {
+        person: Actor,
+        role: Option<PersonRole>,
+        by: Actor,
+    },
+    /// Pinned to the commit that the person saw.
+    Approve {
+        subject: Subject,
+        commit: Commit,
+        by: Actor,
+    },
+    Reject {
+        subject: Subject,
+        commit: Commit,
+        reason: String,
+        by: Actor,
+    },
+    /// From a person: do this with a task, whatever the rules would do.
+    Override {
+        order: Box<Order>,
+    },
+    /// From another person: yes, do what was ordered.
+    SecondOverride {
+        task: TaskId,
+        by: Actor,
+    },
+
     /// From a host: it has just started, so nothing of what it ran before is alive.
     HostStarted,
     /// From a host: these attempts are alive.
@@ -242,6 +271,11 @@ impl Command {
             | Command::SetPriority { .. }
             | Command::UnparkProvider { .. }
             | Command::ResetBreaker { .. }
+            | Command::AssignRole { .. }
+            | Command::Approve { .. }
+            | Command::Reject { .. }
+            | Command::Override { .. }
+            | Command::SecondOverride { .. }
             | Command::HostStarted
             | Command::Heartbeat { .. }
             | Command::Tick => None,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::{Assessment, Gate, Order, PersonRole, Subject};
 use crate::breaker::{Breaker, BreakerKey, BreakerRefusal};
 use crate::command::CheckResult;
 use crate::escalation::{Cause, DeadLetter, Next, Resume, Trouble};
@@ -335,6 +336,47 @@ pub enum Event {
         to: Breaker,
         by: Actor,
     },
+    /// It happened without asking, and people are told: they can take it back.
+    WentAhead {
+        subject: Subject,
+        mission: MissionId,
+        commit: Commit,
+        assessed: Option<Box<Assessment>>,
+    },
+    PersonAssigned {
+        person: Actor,
+        role: Option<PersonRole>,
+        by: Actor,
+    },
+    /// It waits until enough people have approved.
+    ApprovalAsked {
+        gate: Box<Gate>,
+    },
+    ApprovalGiven {
+        subject: Subject,
+        commit: Commit,
+        by: Actor,
+    },
+    ApprovalRejected {
+        subject: Subject,
+        commit: Commit,
+        reason: String,
+        by: Actor,
+    },
+    /// It takes a second person, until then.
+    OverrideProposed {
+        order: Box<Order>,
+        expires_at: Timestamp,
+    },
+    /// No second person came.
+    OverrideLapsed {
+        task: TaskId,
+    },
+    /// A person's order took effect.
+    Overridden {
+        order: Box<Order>,
+        seconded_by: Option<Actor>,
+    },
 
     /// The conductor was told to do this chore.
     ChoreStarted {
@@ -586,6 +628,8 @@ pub enum Interruption {
     GaveWay {
         to: TaskId,
     },
+    /// A person ordered something else.
+    Overridden,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

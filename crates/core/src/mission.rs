@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::{Action, Assessment, Need};
 use crate::escalation::FailureRate;
 use crate::event::{Chore, PauseReason};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
@@ -56,6 +57,10 @@ pub struct Mission {
     pub(crate) abandoned: u32,
     /// Of the tasks that ended since it began or was last resumed.
     pub failure_rate: FailureRate,
+    /// Of what was merged.
+    pub(crate) riskiest: Option<Box<Assessment>>,
+    /// Tasks that are ready but for a person's word.
+    pub(crate) to_ask: BTreeSet<TaskId>,
 }
 
 /// What is on its way to the branch, and back.
@@ -94,6 +99,8 @@ pub struct Counts {
     pub blocked: u32,
     pub asking: u32,
     pub rolled_back: u32,
+    /// Waiting for approvals.
+    pub gated: u32,
     /// Waiting for a moment to come: backoffs of tasks and of chores.
     pub parked: u32,
 }
@@ -197,12 +204,39 @@ impl Mission {
             MissionStage::Open if self.is_idle() && self.counts.asking > 0 => {
                 MissionStatus::AwaitingAnswer
             }
+            MissionStage::Open if self.is_idle() && self.counts.gated > 0 => {
+                MissionStatus::AwaitingApproval
+            }
             MissionStage::Open
                 if self.is_idle() && self.counts.dead + self.counts.rolled_back > 0 =>
             {
                 MissionStatus::Failed
             }
             MissionStage::Open => MissionStatus::Running,
+        }
+    }
+
+    #[must_use]
+    pub fn proposed(&self) -> Option<&Commit> {
+        match &self.stage {
+            MissionStage::Proposed { commit } => Some(commit),
+            _ => None,
+        }
+    }
+
+    /// How many people have to approve the delivery, by the riskiest of what was merged.
+    pub(crate) fn delivery_people(&self) -> u32 {
+        let rules = self.policy.approvals.as_ref();
+        match rules.zip(self.riskiest.as_deref()).map(|(r, a)| r.need(Action::Deliver, a)) {
+            Some(Need::Approval { people }) => people,
+            Some(Need::Nothing | Need::Notice) | None => 1,
+        }
+    }
+
+    pub(crate) fn note_risk(&mut self, of: Option<Box<Assessment>>) {
+        let known = self.riskiest.as_ref().map(|assessed| assessed.risk);
+        if of.as_ref().map(|assessed| assessed.risk) > known {
+            self.riskiest = of;
         }
     }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::agents::{HeartbeatPolicy, InvalidHeartbeat, WorkKind};
+use crate::approval::{ApprovalPolicy, InvalidApprovalPolicy};
 use crate::checklist::Source;
 use crate::escalation::{EscalationPolicy, InvalidEscalation, InvalidRate, RatePolicy};
 use crate::failure::RetryPolicy;
@@ -56,6 +57,9 @@ pub struct Policy {
     pub failure_rate: RatePolicy,
     #[serde(default, skip_serializing_if = "MergePolicy::is_default")]
     pub merge: MergePolicy,
+    /// What needs a person's word beside the delivery, which always does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvals: Option<ApprovalPolicy>,
 }
 
 /// Rules that nobody touched are not written: journals from before they were there stay as they
@@ -117,6 +121,7 @@ impl Default for Policy {
             escalation: EscalationPolicy::default(),
             failure_rate: RatePolicy::default(),
             merge: MergePolicy::default(),
+            approvals: None,
         }
     }
 }
@@ -158,6 +163,8 @@ pub enum InvalidPolicy {
     FailureRate { wrong: InvalidRate },
     #[error("the merge queue cannot work: {why}")]
     Merge { why: InvalidMergePolicy },
+    #[error(transparent)]
+    Approvals { wrong: InvalidApprovalPolicy },
 }
 
 impl Policy {
@@ -195,6 +202,8 @@ impl Policy {
         }
         self.escalation.validate().map_err(|wrong| InvalidPolicy::Escalation { wrong })?;
         self.failure_rate.validate().map_err(|wrong| InvalidPolicy::FailureRate { wrong })?;
+        let people = self.approvals.as_ref().map_or(Ok(()), ApprovalPolicy::validate);
+        people.map_err(|wrong| InvalidPolicy::Approvals { wrong })?;
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! Refusals: why a command was not carried out. Nothing has changed when one is returned.
 
+use crate::approval::{ApprovalRefused, OverrideRefused, PeopleRefused};
 use crate::breaker::BreakerRefusal;
 use crate::checklist::{InvalidChecklist, StepRefusal};
-use crate::ids::{Commit, Fence, MissionId, TaskId};
+use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
 use crate::ledger::Limit;
 use crate::limits;
 use crate::mission::MissionStatus;
@@ -65,6 +66,22 @@ pub enum Refusal {
     OtherQuestion { task: String, asked: String, answered: String },
     #[error("task {task} did not give up: there is nothing to put back to work")]
     NotDead { task: String },
+    #[error("task {task} is in the merge queue; wait until it is merged or comes back")]
+    BeingMerged { task: String },
+    #[error("task {task} has not begun; there is nothing to go back from")]
+    NotBegun { task: String },
+    #[error("task {task} has no change to merge; complete it instead")]
+    NothingToMerge { task: String },
+    #[error("{agent} is busy, or there is no such seat")]
+    NotFree { agent: AgentId },
+    #[error("the files of task {task} lie outside of the territory of {agent}")]
+    OutsideTerritory { agent: AgentId, task: String },
+    #[error(transparent)]
+    People(#[from] PeopleRefused),
+    #[error(transparent)]
+    Approval(#[from] ApprovalRefused),
+    #[error(transparent)]
+    Override(#[from] OverrideRefused),
     #[error("{by} is no person; this takes one")]
     NotAPerson { by: String },
     #[error("{mission} has nothing to approve: it is {status}")]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agents::Registry;
+use crate::approval::{Approvals, HumanTime, Overrides, People};
 use crate::breaker::Breakers;
 use crate::effect::Due;
 use crate::escalation::Notices;
@@ -26,15 +27,18 @@ use crate::task::Task;
 use crate::time::Timestamp;
 
 mod apply;
+mod approvals;
 mod chores;
 mod clock;
 mod decide;
 mod failure;
 mod merge;
 mod money;
+mod overrides;
 mod people;
 mod planning;
 mod providers;
+mod queues;
 mod rollback;
 mod scaling;
 mod schedule;
@@ -43,6 +47,7 @@ mod work;
 
 pub use money::Hindrance;
 pub use providers::UNROUTED;
+pub use queues::Queues;
 pub use schedule::Held;
 
 use providers::Traffic;
@@ -66,6 +71,8 @@ pub struct State {
     with_ready: BTreeSet<MissionId>,
     /// Missions whose merge queue wants something withdrawn or a lane formed.
     with_merges: BTreeSet<MissionId>,
+    /// Missions with tasks that a person has to be asked about.
+    with_asks: BTreeSet<MissionId>,
     timers: BTreeSet<(Timestamp, Timer)>,
     due: Due,
     fences_given: u64,
@@ -78,6 +85,10 @@ pub struct State {
     /// What estimates were worth.
     calibration: Calibration,
     bills: BTreeMap<Fence, Bill>,
+    people: People,
+    approvals: Approvals,
+    overrides: Overrides,
+    human_time: HumanTime,
     notices: Notices,
     /// When a person can be told of what is new.
     notices_at: Option<Timestamp>,
@@ -144,6 +155,7 @@ enum Timer {
     /// A limit that a mission waits for begins anew.
     Renewal(MissionId),
     Notices,
+    Override(TaskId),
 }
 
 impl State {
@@ -213,6 +225,28 @@ impl State {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    #[must_use]
+    pub fn people(&self) -> &People {
+        &self.people
+    }
+
+    /// What waits for approvals, and what was said.
+    #[must_use]
+    pub fn approvals(&self) -> &Approvals {
+        &self.approvals
+    }
+
+    /// Orders that wait for a second person.
+    #[must_use]
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
+    }
+
+    #[must_use]
+    pub fn human_time(&self) -> &HumanTime {
+        &self.human_time
     }
 
     /// What needs a person, and whether one was told.

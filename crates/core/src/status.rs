@@ -70,7 +70,8 @@ impl Status {
         };
         match self {
             Pending => &[InProgress, Blocked, Paused, Cancelled],
-            InProgress => &[Testing, Blocked, Failed, TimedOut, Paused, Cancelled],
+            // Ready for review: the last phase is accepted, and people have to approve it.
+            InProgress => &[Testing, ReadyForReview, Blocked, Failed, TimedOut, Paused, Cancelled],
             // Blocked: it conflicts with what others merged, and a person is asked.
             Testing => &[ReadyForReview, Blocked, Failed, TimedOut, Paused, Cancelled],
             ReadyForReview => &[Completed, Pending, Testing, Paused, Cancelled],
@@ -78,7 +79,7 @@ impl Status {
             // Paused: the answer came while the mission is paused.
             Blocked => &[Pending, Paused, Cancelled],
             Failed => &[Retrying, RolledBack, DeadLetter, Cancelled],
-            Retrying => &[Testing, Blocked, Failed, TimedOut, Paused, Cancelled],
+            Retrying => &[Testing, ReadyForReview, Blocked, Failed, TimedOut, Paused, Cancelled],
             TimedOut => &[Retrying, Pending, Failed, DeadLetter],
             // And back to the state that it left, whichever that was.
             // Blocked: what it needs was taken back in the pause.
@@ -127,13 +128,13 @@ mod tests {
     fn the_table_is_the_agreed_one() {
         let table = "\
             pending: in_progress blocked paused cancelled\n\
-            in_progress: testing blocked failed timed_out paused cancelled\n\
+            in_progress: testing ready_for_review blocked failed timed_out paused cancelled\n\
             testing: ready_for_review blocked failed timed_out paused cancelled\n\
             ready_for_review: completed pending testing paused cancelled\n\
             completed: rolled_back\n\
             blocked: pending paused cancelled\n\
             failed: retrying rolled_back dead_letter cancelled\n\
-            retrying: testing blocked failed timed_out paused cancelled\n\
+            retrying: testing ready_for_review blocked failed timed_out paused cancelled\n\
             timed_out: retrying pending failed dead_letter\n\
             paused: pending in_progress testing ready_for_review blocked retrying cancelled\n\
             cancelled:\n\

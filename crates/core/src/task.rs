@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Subject;
 use crate::checklist::Checklist;
 use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
@@ -49,6 +50,12 @@ pub struct Task {
     pub failures: BTreeMap<FailureKind, u32>,
     pub last_failure: Option<Failure>,
     pub hardship: Option<Box<Hardship>>,
+    /// When it last asked a person something.
+    pub asked_at: Option<Timestamp>,
+    /// Phases that a person skipped.
+    pub skipped: BTreeSet<Phase>,
+    /// What each accepted phase left.
+    pub accepted_by_phase: BTreeMap<usize, Commit>,
     /// What the accepted phases left.
     pub accepted: Option<Commit>,
     /// Unfinished work of an attempt that stopped to ask.
@@ -114,6 +121,10 @@ pub enum Stage {
     Asking {
         question: Question,
     },
+    /// For people who have to approve.
+    Approval {
+        subject: Subject,
+    },
     /// A task that it needs will never come.
     Blocked {
         on: TaskId,
@@ -143,10 +154,20 @@ impl Task {
         policy.flow.get(self.phase).copied()
     }
 
+    /// The phase after the current one, if there is one; None before the merge queue.
+    #[must_use]
+    pub fn next_phase(&self, policy: &Policy) -> Option<usize> {
+        let later = policy.flow.iter().enumerate().skip(self.phase + 1);
+        let mut left = later.filter(|(_, phase)| !self.skipped.contains(phase));
+        left.next().map(|(index, _)| index)
+    }
+
     /// What the phases left is not built upon.
     pub(crate) fn begin_anew(&mut self) {
         self.phase = 0;
         self.accepted = None;
+        self.accepted_by_phase.clear();
+        self.skipped.clear();
         self.unfinished = None;
         self.touched.clear();
     }
@@ -187,11 +208,12 @@ impl Task {
             Stage::DeadLetter => Status::DeadLetter,
             _ if mission.is_cancelled() => Status::Cancelled,
             Stage::Asking { .. } | Stage::Blocked { .. } => Status::Blocked,
+            Stage::Approval { subject: Subject::Start(_) } => Status::Blocked,
             Stage::Failed { kind: FailureKind::Timeout | FailureKind::Hang } => Status::TimedOut,
             Stage::Failed { .. } => Status::Failed,
             _ if mission.paused.is_some() => Status::Paused,
             Stage::Queued | Stage::Merging { checked: false, .. } => Status::Testing,
-            Stage::Merging { checked: true, .. } => Status::ReadyForReview,
+            Stage::Merging { checked: true, .. } | Stage::Approval { .. } => Status::ReadyForReview,
             Stage::Waiting
             | Stage::Ready
             | Stage::Working { .. }

@@ -1,6 +1,7 @@
 //! Why a task is not running or not merged: one sentence, computed from state.
 
 use crate::activity::count;
+use crate::approval::Subject;
 use crate::ids::TaskId;
 use crate::mission::MissionStage;
 use crate::state::{Held, State};
@@ -10,6 +11,18 @@ use crate::time::SECOND_MS;
 /// None for a task that is at work or done.
 #[must_use]
 pub fn why(state: &State, task: &Task) -> Option<String> {
+    let standing = stands(state, task)?;
+    let pending = state.overrides().pending(task.id).map(|pending| &pending.order);
+    Some(match pending {
+        Some(order) => {
+            let (by, action) = (&order.by, &order.action);
+            format!("{standing}; {by}'s order to {action} waits for a second person")
+        }
+        None => standing,
+    })
+}
+
+fn stands(state: &State, task: &Task) -> Option<String> {
     let mission = state.mission(task.mission)?;
     if let (MissionStage::Cancelled { reason }, false) = (&mission.stage, task.stage == Stage::Done)
     {
@@ -18,11 +31,15 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
     let standing = match &task.stage {
         Stage::Done | Stage::Working { .. } => return None,
         Stage::Asking { question } => return Some(format!("asks a person: {}", question.message)),
+        Stage::Approval { subject } => return gate(state, *subject),
         Stage::Blocked { on } => {
             let on = state.task(*on).map_or("?", |t| t.name());
             return Some(format!("Dependency {on} failed"));
         }
         Stage::DeadLetter | Stage::Failed { .. } => return Some(dead_letter(task)),
+        Stage::Waiting if state.approvals().is_waiting(Subject::Plan(mission.id)) => {
+            gate(state, Subject::Plan(mission.id))?
+        }
         Stage::Waiting if mission.tip.is_none() => "waits for the mission's branch".to_owned(),
         Stage::Waiting if waits_for_turn(state, task) => {
             let before = task.before_in_batch.and_then(|id| state.task(id)).map_or("?", Task::name);
@@ -93,4 +110,11 @@ fn told(state: &State, held: &Held) -> String {
         Held::Starting(launch) => format!("waits: {launch}"),
         Held::Capacity(bound) => format!("waits for its turn: {bound}"),
     }
+}
+
+fn gate(state: &State, subject: Subject) -> Option<String> {
+    let (gate, standing) = state.gate_standing(subject)?;
+    let about = gate.assessed.as_ref().map_or(String::new(), |risk| format!(" ({risk})"));
+    let commit = gate.commit.short();
+    Some(format!("{} at {commit} {standing}{about}", subject.what()))
 }

@@ -1,5 +1,6 @@
 //! After the faults: everything works, people attend to everything, and missions must end.
 
+use kapelle_core::approval::PersonRole;
 use kapelle_core::breaker::{Breaker, BreakerKey};
 use kapelle_core::engine::Rules;
 use kapelle_core::event::PauseReason;
@@ -17,7 +18,7 @@ use crate::world::{Mood, Progress, World};
 const CALM_TURNS_MAX: u64 = 4_000;
 const CALM_MS_MAX: u64 = 6 * 60 * 60 * 1_000;
 /// A person who was refused this often gives up.
-const APPROVALS_MAX: u32 = 2;
+const APPROVALS_MAX: u32 = 8;
 /// And one who has put so many tasks back to work.
 const REQUEUES_MAX: u32 = 3;
 /// People look again after this long.
@@ -44,6 +45,12 @@ impl<R: Rules + Clone> World<R> {
             settings.prices.unknown = settings.prices.models.values().next().copied();
         }
         self.arrive(Sender::Person, 1, Command::ChangeSettings { settings, by });
+        // Whoever was to be let in may have been forgotten in a crash.
+        let ada = Actor("ada".into());
+        if self.engine.state().people().role(&ada).is_some() {
+            let (person, role) = (Actor("bob".into()), Some(PersonRole::Admin));
+            self.arrive(Sender::Person, 0, Command::AssignRole { person, role, by: ada });
+        }
         for wish in self.wishes.clone() {
             self.arrive(Sender::Person, 2, wish);
         }
@@ -168,9 +175,16 @@ impl<R: Rules + Clone> World<R> {
                 Some(cancel("the target does not take it"))
             }
             (None, MissionStage::Proposed { commit }) => {
+                let by = self.somebody();
                 Some(Command::ApproveDelivery { mission: id, commit: commit.clone(), by })
             }
-            (None, _) => self.answer_to(mission, false).or_else(|| self.second_chance(mission)),
+            (None, _) => {
+                let unwanted = mission.task_ids().any(|id| self.is_turned_down(id));
+                self.word_on(mission, false, false)
+                    .or_else(|| self.answer_to(mission, false))
+                    .or_else(|| self.second_chance(mission))
+                    .or_else(|| unwanted.then(|| cancel("nobody wants it")))
+            }
         }
     }
 

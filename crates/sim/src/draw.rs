@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use kapelle_core::agents::{Hardware, HeartbeatPolicy, Profile, TeamRules};
+use kapelle_core::approval::{ApprovalPolicy, Level};
 use kapelle_core::breaker::{BreakerPolicy, Reset};
 use kapelle_core::checklist::Source;
 use kapelle_core::escalation::{EscalationPolicy, NoticePolicy, RatePolicy};
@@ -201,6 +202,7 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
             1 => Source::Llm,
             _ => Source::Hybrid,
         },
+        approvals: approvals(rng),
         escalation: escalation(rng),
         failure_rate: failure_rate(rng),
         merge: merge(rng),
@@ -378,6 +380,17 @@ fn money(rng: &mut Rng) -> ledger::Policy {
         money.tokens.mission_max = Some(rng.u64(0..20_000));
     }
     money
+}
+
+/// Who has to be asked about what.
+fn approvals(rng: &mut Rng) -> Option<ApprovalPolicy> {
+    let level = Level::ALL[rng.usize(0..Level::ALL.len())];
+    (rng.u8(0..3) == 0).then(|| ApprovalPolicy {
+        level,
+        high_risk_people: rng.u32(1..=2),
+        second_person_ms_max: rng.u64(1..60) * SECOND_MS,
+        ..ApprovalPolicy::default()
+    })
 }
 
 fn escalation(rng: &mut Rng) -> EscalationPolicy {

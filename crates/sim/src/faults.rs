@@ -74,6 +74,8 @@ pub(crate) struct Faults {
     pub person_mends: u32,
     pub person_repeat: u32,
     pub person_requeue: u32,
+    pub person_rejects: u32,
+    pub person_overrides: u32,
     pub person_rules: u32,
     /// A person gives a task another priority.
     pub person_prioritise: u32,
@@ -146,6 +148,8 @@ impl Faults {
             (&mut self.person_mends, 300),
             (&mut self.person_repeat, 300),
             (&mut self.person_requeue, 300),
+            (&mut self.person_rejects, 300),
+            (&mut self.person_overrides, 150),
             (&mut self.person_rules, 100),
             (&mut self.person_prioritise, 300),
             (&mut self.person_rollback, 250),

@@ -16,6 +16,7 @@ use kapelle_core::{
 };
 
 mod merging;
+mod people;
 
 mod agents;
 mod plans;
@@ -150,6 +151,20 @@ pub enum Mutant {
     NeverCloses,
     /// Work goes to whoever is first in the catalogue.
     FirstInTheBook,
+    /// Nobody is asked about anything but the delivery.
+    AsksNobody,
+    /// One person is enough for everything.
+    OneIsEnough,
+    /// An approval is taken for the commit that waits, whichever was seen.
+    ApprovesUnseen,
+    /// One person's word counts as often as it is given.
+    HearsTwice,
+    /// Orders of people without the right to them are carried out.
+    ObeysAnybody,
+    /// What was approved stays so when it is written anew.
+    KeepsOldWord,
+    /// What goes ahead without asking does so in silence.
+    TellsNobody,
 }
 
 impl Mutant {
@@ -213,6 +228,13 @@ impl Mutant {
         Mutant::NeverOpens,
         Mutant::NeverCloses,
         Mutant::FirstInTheBook,
+        Mutant::AsksNobody,
+        Mutant::OneIsEnough,
+        Mutant::ApprovesUnseen,
+        Mutant::HearsTwice,
+        Mutant::ObeysAnybody,
+        Mutant::KeepsOldWord,
+        Mutant::TellsNobody,
     ];
 }
 
@@ -316,6 +338,10 @@ impl Planted {
                     *outcome = AttemptOutcome::Failed(failure.clone());
                 }
             }
+            (
+                Mutant::ApprovesUnseen | Mutant::HearsTwice | Mutant::ObeysAnybody,
+                Command::Approve { .. } | Command::Override { .. },
+            ) => people::misread(self.mutant, state, &mut command),
             (Mutant::Unordered, Command::OpenMission { plan, .. }) => {
                 plan.tasks.iter_mut().for_each(|task| task.dependencies.clear());
             }
@@ -425,6 +451,13 @@ impl Planted {
             | Mutant::ExcusesAnything
             | Mutant::HalfRolledBack
             | Mutant::BuildsOnSand => merging::falsify(self.mutant, &mut events, now),
+            Mutant::AsksNobody
+            | Mutant::OneIsEnough
+            | Mutant::ApprovesUnseen
+            | Mutant::HearsTwice
+            | Mutant::ObeysAnybody
+            | Mutant::KeepsOldWord
+            | Mutant::TellsNobody => people::falsify(self.mutant, &mut events, given),
             _ => falsify_failures(self.mutant, &mut events, given),
         }
         events

@@ -3,6 +3,7 @@
 //! It reads the journal and the world, never the engine's own books, so a bug in those shows up as
 //! a disagreement. A verdict that is broken is one sentence for a person.
 
+use kapelle_core::approval::Subject;
 use kapelle_core::engine::Accepted;
 use kapelle_core::plan::estimate::CapBy;
 use kapelle_core::policy::Policy;
@@ -18,6 +19,7 @@ mod failure;
 mod leases;
 mod merge;
 mod money;
+mod people;
 mod plans;
 mod providers;
 mod queue;
@@ -32,6 +34,7 @@ use failure::Failures;
 use leases::Leases;
 use merge::Merges;
 use money::Books;
+use people::Voices;
 use plans::Plans;
 use providers::Providers;
 use queue::Queue;
@@ -62,6 +65,7 @@ pub(crate) struct Oracle {
     work: Work,
     failures: Failures,
     merges: Merges,
+    voices: Voices,
     events: u64,
 }
 
@@ -104,11 +108,12 @@ impl Oracle {
             self.books.observe(record, &self.facts)?;
             self.providers.observe(record, &self.facts)?;
             self.agents.observe(record, &self.leases)?;
-            self.plans.observe(&record.event, &self.facts, &self.leases)?;
+            self.plans.observe(&record.event, &self.facts, (&self.leases, &self.work))?;
             self.leases.observe(record, &self.facts)?;
             self.merges.observe(&record.event, &self.facts, &self.work, repo)?;
             self.work.observe(&record.event, &self.facts, repo)?;
             self.failures.observe(record, &self.facts)?;
+            self.voices.observe(record, &self.facts)?;
             self.fold(record)?;
         }
         if let [Command::HostStarted] = inputs {
@@ -146,7 +151,9 @@ impl Oracle {
             statuses.push(task.status(mission));
         }
         for (index, (was, is)) in self.statuses.iter().zip(&statuses).enumerate() {
-            ensure(was == is || was.may_become(*is), || {
+            // A person's order may set a task anywhere.
+            let ordered = matches!(record.event, Event::Overridden { .. });
+            ensure(was == is || ordered || was.may_become(*is), || {
                 format!("task number {} went from {was} to {is}, by {:?}", index + 1, record.event)
             })?;
         }
@@ -214,8 +221,11 @@ impl Oracle {
                 ensure(charged, || format!("attempt {fence} spent {} for free", spent.usd))
             }
             Command::ApproveDelivery { mission, commit, .. } => {
+                let subject = Subject::Delivery(*mission);
                 let approved = recorded(&|event| {
-                    matches!(event, Event::DeliveryApproved { mission: m, commit: c, .. }
+                    matches!(event, Event::ApprovalGiven { subject: s, commit: c, .. }
+                        if *s == subject && c == commit)
+                        || matches!(event, Event::DeliveryApproved { mission: m, commit: c, .. }
                         if m == mission && c == commit)
                 });
                 ensure(approved, || format!("the approval of {commit} became another one"))

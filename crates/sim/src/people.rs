@@ -1,13 +1,15 @@
 //! People of a hostile world: impatient, late, mistaken, absent.
 
+use kapelle_core::approval::{Gate, Order, OverrideAction, Subject};
 use kapelle_core::breaker::BreakerKey;
 use kapelle_core::engine::Rules;
+use kapelle_core::flow::Phase;
 use kapelle_core::ledger::Limit;
 use kapelle_core::mission::{Mission, MissionStage};
 use kapelle_core::rate::Provider;
 use kapelle_core::scaling::ManualScale;
 use kapelle_core::task::Stage;
-use kapelle_core::{Actor, Command, MissionId, Role, TaskId, Usd};
+use kapelle_core::{Actor, AgentId, Command, MissionId, Role, TaskId, Usd};
 
 use crate::agenda::{Sender, Thing};
 use crate::draw;
@@ -57,6 +59,8 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.person_rollback) {
             self.take_back();
         }
+        let (rejects, overrides) =
+            (self.strikes(|f| f.person_rejects), self.strikes(|f| f.person_overrides));
         let (requeue, pause, cancel, wrong) = (
             self.strikes(|f| f.person_requeue),
             self.strikes(|f| f.person_pause),
@@ -75,6 +79,11 @@ impl<R: Rules + Clone> World<R> {
             Some(Command::ProposeGaps { mission: id, plan, by })
         } else if cancel {
             Some(Command::CancelMission { mission: id, reason: "changed my mind".into(), by })
+        } else if overrides {
+            let id = mission.id;
+            self.override_in(id)
+        } else if let Some(word) = self.word_on(mission, rejects, wrong) {
+            Some(word)
         } else if requeue {
             self.requeue_of(mission, wrong)
         } else if pause {
@@ -133,13 +142,67 @@ impl<R: Rules + Clone> World<R> {
         self.arrive(Sender::Person, 0, Command::RaiseCap { mission, limit, usd, reason, by });
     }
 
+    /// Somebody orders something about a task, or agrees to an order.
+    fn override_in(&mut self, mission: MissionId) -> Option<Command> {
+        let tasks: Vec<TaskId> = self.engine.state().mission(mission)?.task_ids().collect();
+        let task = *tasks.get(self.rng.usize(0..tasks.len().max(1)))?;
+        if self.rng.bool() && self.engine.state().overrides().pending(task).is_some() {
+            return Some(Command::SecondOverride { task, by: Actor("bob".into()) });
+        }
+        let step = if self.rng.bool() { Phase::Red } else { Phase::Green };
+        let seat = |seat| AgentId { role: Role::Developer, seat };
+        let action = match self.rng.u8(0..4) {
+            0 => OverrideAction::SkipStep { step },
+            1 => OverrideAction::Reset { step },
+            2 => OverrideAction::Reassign { from: seat(1), to: seat(2) },
+            _ => OverrideAction::ForceComplete,
+        };
+        // Eve may look, and nothing else, where anybody is known.
+        let who = if self.rng.u8(0..5) == 0 { "eve" } else { "ada" };
+        let (reason, by) = ("I know better".into(), Actor(who.into()));
+        Some(Command::Override { order: Box::new(Order { task, action, reason, by }) })
+    }
+
+    /// What a person says to the first thing of a mission that waits for approvals.
+    pub(crate) fn word_on(&self, mission: &Mission, no: bool, wrong: bool) -> Option<Command> {
+        let mut gates = self.engine.state().approvals().waiting();
+        let of_tasks = |gate: &Gate| {
+            gate.mission == mission.id && !matches!(gate.subject, Subject::Delivery(_))
+        };
+        let (gate, _) = gates.find(|(gate, _)| of_tasks(gate))?;
+        let subject = gate.subject;
+        let commit = if wrong { mission.base.clone() } else { gate.commit.clone() };
+        let by = self.somebody();
+        Some(match no {
+            true => Command::Reject { subject, commit, reason: "not like this".into(), by },
+            false => Command::Approve { subject, commit, by },
+        })
+    }
+
+    /// One of two people, by turns.
+    pub(crate) fn somebody(&self) -> Actor {
+        Actor(if self.stats.turns.is_multiple_of(2) { "ada" } else { "bob" }.into())
+    }
+
     /// Puts the first task of a mission that gave up back to work, or one that did not.
     pub(crate) fn requeue_of(&self, mission: &Mission, wrong: bool) -> Option<Command> {
         let state = self.engine.state();
-        let dead = |id: &TaskId| state.task(*id).is_some_and(|t| t.stage == Stage::DeadLetter);
+        let dead = |id: &TaskId| {
+            let task = state.task(*id);
+            task.is_some_and(|t| t.stage == Stage::DeadLetter) || self.is_turned_down(*id)
+        };
         let task = mission.task_ids().find(|id| dead(id) != wrong)?;
         let (reason, by) = ("the cause is gone".into(), Actor("ada".into()));
         Some(Command::RequeueTask { task, reason, by })
+    }
+
+    /// Whether somebody said that the task must not start.
+    pub(crate) fn is_turned_down(&self, id: TaskId) -> bool {
+        let state = self.engine.state();
+        match state.task(id).map(|task| &task.stage) {
+            Some(Stage::Approval { subject }) => !state.approvals().is_open(*subject),
+            _ => false,
+        }
     }
 
     /// Priorities that change while everything runs.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
+use kapelle_core::approval::PersonRole;
 use kapelle_core::engine::Rules;
 use kapelle_core::rate::Provider;
 use kapelle_core::{
@@ -111,6 +112,14 @@ impl<R: Rules + Clone> World<R> {
         let (seats, workers_max) = draw::team(&mut self.rng);
         self.arrive(Sender::Person, 0, Command::ConfigureTeam { seats, workers_max });
         self.rule();
+        if self.rng.u8(0..4) == 0 {
+            let admin = PersonRole::Admin;
+            for (person, role) in [("ada", admin), ("bob", admin), ("eve", PersonRole::Reader)] {
+                let (person, by) = (Actor(person.into()), Actor("ada".into()));
+                let role = Some(role);
+                self.arrive(Sender::Person, 0, Command::AssignRole { person, role, by });
+            }
+        }
         let root = self.repo.commit(&[], Passed::Yes);
         for number in 1..=self.rng.u32(1..=3) {
             let target = if self.rng.bool() { "main".into() } else { format!("release-{number}") };

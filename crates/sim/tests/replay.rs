@@ -36,6 +36,9 @@ fn every_kind_of_event_happens() {
     let all = [
         "agent_added",
         "agent_retired",
+        "approval_asked",
+        "approval_given",
+        "approval_rejected",
         "attempt_abandoned",
         "attempt_failed",
         "attempt_finished",
@@ -77,6 +80,10 @@ fn every_kind_of_event_happens() {
         "mission_paused",
         "mission_resumed",
         "operation_completed",
+        "overridden",
+        "override_lapsed",
+        "override_proposed",
+        "person_assigned",
         "person_notified",
         "phase_accepted",
         "plan_accepted",
@@ -110,6 +117,7 @@ fn every_kind_of_event_happens() {
         "task_unblocked",
         "team_changed",
         "trouble_met",
+        "went_ahead",
     ];
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
 }

@@ -8,8 +8,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::policy::ApprovalPolicy;
-use super::risk::{Assessment, Risk};
-use crate::plan::Priority;
+use super::risk::Assessment;
+use crate::plan::{Priority, Risk};
 
 /// Written as its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

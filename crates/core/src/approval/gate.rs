@@ -47,14 +47,25 @@ pub struct Approval {
     pub at: Timestamp,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Open {
     gate: Gate,
     approvals: Vec<Approval>,
-    rejected: Option<(Actor, String)>,
+    settled: Option<Settled>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What ended the question before enough people had approved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+enum Settled {
+    Rejected {
+        by: Actor,
+        reason: String,
+    },
+    /// Somebody with the right to do so ordered to go on.
+    Passed,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Approvals {
     gates: BTreeMap<Subject, Open>,
     /// Those that wait for people, oldest first.
@@ -148,7 +159,7 @@ impl Approvals {
             let (current, approved) = (open.gate.commit.clone(), commit.clone());
             return Err(ApprovalRefused::OtherCommit { subject, current, approved });
         }
-        if let Some((by, reason)) = &open.rejected {
+        if let Some(Settled::Rejected { by, reason }) = &open.settled {
             let (by, reason) = (by.clone(), reason.clone());
             return Err(ApprovalRefused::Rejected { subject, by, reason });
         }
@@ -175,12 +186,41 @@ impl Approvals {
         self.gates.get(&subject).is_some_and(|open| open.standing() != GateStanding::Granted)
     }
 
+    #[must_use]
+    pub fn gate(&self, subject: Subject) -> Option<&Gate> {
+        self.gates.get(&subject).map(|open| &open.gate)
+    }
+
+    /// Whether people can still say something about it.
+    #[must_use]
+    pub fn is_open(&self, subject: Subject) -> bool {
+        let open = self.gates.get(&subject);
+        open.is_some_and(|open| matches!(open.standing(), GateStanding::Waiting { .. }))
+    }
+
+    #[must_use]
+    pub fn is_granted(&self, subject: Subject) -> bool {
+        self.gates.get(&subject).is_some_and(|open| open.standing() == GateStanding::Granted)
+    }
+
+    /// Fact: nothing of this mission is asked any more.
+    pub fn mission_ended(&mut self, mission: MissionId) {
+        let of_mission = |open: &Open| open.gate.mission == mission;
+        let gone: Vec<Subject> = self
+            .gates
+            .iter()
+            .filter(|(_, open)| of_mission(open))
+            .map(|(subject, _)| *subject)
+            .collect();
+        gone.into_iter().for_each(|subject| self.closed(subject));
+    }
+
     /// A question to people. One about a new commit replaces the old one with all approvals.
     pub fn opened(&mut self, gate: Gate) {
         let (subject, at) = (gate.subject, gate.opened_at);
         self.closed(subject);
         self.waiting.insert((at, subject));
-        self.gates.insert(subject, Open { gate, approvals: Vec::new(), rejected: None });
+        self.gates.insert(subject, Open { gate, approvals: Vec::new(), settled: None });
     }
 
     /// The subject has a new commit: what was said about the old one no longer counts.
@@ -207,7 +247,15 @@ impl Approvals {
     pub fn rejected(&mut self, subject: Subject, by: Actor, reason: &str) {
         let Some(open) = self.gates.get_mut(&subject) else { return };
         let reason = limits::head(reason, limits::REASON_CHARS_MAX).to_owned();
-        open.rejected = Some((by, reason));
+        open.settled = Some(Settled::Rejected { by, reason });
+        let key = (open.gate.opened_at, subject);
+        self.waiting.remove(&key);
+    }
+
+    /// An order went through the gate: nobody is asked any more.
+    pub fn passed(&mut self, subject: Subject) {
+        let Some(open) = self.gates.get_mut(&subject) else { return };
+        open.settled = Some(Settled::Passed);
         let key = (open.gate.opened_at, subject);
         self.waiting.remove(&key);
     }
@@ -228,15 +276,30 @@ impl Open {
     }
 
     fn standing(&self) -> GateStanding {
-        match (&self.rejected, self.missing()) {
-            (Some((by, reason)), _) => {
+        match (&self.settled, self.missing()) {
+            (Some(Settled::Rejected { by, reason }), _) => {
                 GateStanding::Rejected { by: by.clone(), reason: reason.clone() }
             }
-            (None, 0) => GateStanding::Granted,
+            (Some(Settled::Passed), _) | (None, 0) => GateStanding::Granted,
             (None, missing) => {
                 let need = self.gate.people.max(1);
                 GateStanding::Waiting { have: need - missing, need }
             }
+        }
+    }
+}
+
+impl Subject {
+    /// The kind of thing, without which one.
+    #[must_use]
+    pub fn what(self) -> &'static str {
+        match self {
+            Subject::Plan(_) => "a plan",
+            Subject::Start(_) => "a start",
+            Subject::Merge(_) => "a merge",
+            Subject::External(_) => "an outside action",
+            Subject::Rollback(_) => "a rollback",
+            Subject::Delivery(_) => "a delivery",
         }
     }
 }

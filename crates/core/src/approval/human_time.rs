@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::policy::ApprovalPolicy;
 use crate::ids::MissionId;
 use crate::money::Usd;
 use crate::time::{MINUTE_MS, Timestamp};
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissionTime {
     pub decisions: u32,
     /// People at work on decisions.
@@ -16,7 +18,7 @@ pub struct MissionTime {
     pub waited_ms: u64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HumanTime {
     by_mission: BTreeMap<MissionId, MissionTime>,
 }

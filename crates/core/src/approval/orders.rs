@@ -5,9 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::gate::Subject;
-use super::risk::Risk;
 use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, Role, TaskId};
+use crate::plan::Risk;
 use crate::status::Status;
 
 /// The names are those of the broadcast (`orion_override`).

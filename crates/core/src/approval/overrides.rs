@@ -11,10 +11,10 @@ use super::gate::Subject;
 use super::orders::{Order, OverrideAction, Situation};
 use super::people::{People, PeopleRefused, Right};
 use super::policy::ApprovalPolicy;
-use super::risk::Risk;
 use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, TaskId};
 use crate::limits;
+use crate::plan::Risk;
 use crate::status::Status;
 use crate::time::Timestamp;
 
@@ -33,7 +33,7 @@ pub struct PendingOverride {
     pub expires_at: Timestamp,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overrides {
     pending: BTreeMap<TaskId, PendingOverride>,
 }
@@ -70,6 +70,10 @@ impl Overrides {
     #[must_use]
     pub fn pending(&self, task: TaskId) -> Option<&PendingOverride> {
         self.pending.get(&task)
+    }
+
+    pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        self.pending.keys().copied()
     }
 
     /// What follows from an order on a task in this situation.
@@ -150,7 +154,10 @@ fn permitted(
 
 /// Whether the task can be brought there from where it is.
 fn possible(action: &OverrideAction, situation: &Situation<'_>) -> Result<(), OverrideRefused> {
-    if situation.status.is_final() {
+    // What gave up can still be called done: a person did it by hand.
+    let by_hand =
+        *action == OverrideAction::ForceComplete && situation.status == Status::DeadLetter;
+    if situation.status.is_final() && !by_hand {
         return Err(OverrideRefused::Ended(situation.status));
     }
     let place = |step: Phase| {

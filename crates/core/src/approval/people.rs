@@ -63,8 +63,9 @@ impl PersonRole {
     }
 }
 
-/// The people that are known. Agents are not among them, so no agent can approve anything.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// The people that are known. Agents are not among them, so no agent can approve anything. While
+/// nobody is known, whoever uses Kapelle is trusted with everything.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct People {
     roles: BTreeMap<String, PersonRole>,
 }
@@ -75,6 +76,8 @@ pub enum PeopleRefused {
     Unknown { person: String },
     #[error("{person} is {role} and may not do this: it takes the right to {}", right.name())]
     NoRight { person: String, role: &'static str, right: Right },
+    #[error("the first person to be known makes itself admin")]
+    NoAdmin,
     #[error("{person} is the last admin")]
     LastAdmin { person: String },
     #[error("{} people are enough", limits::PEOPLE_MAX)]
@@ -104,6 +107,7 @@ impl People {
     pub fn require(&self, person: &Actor, right: Right) -> Result<(), PeopleRefused> {
         let name = || limits::head(&person.0, limits::TITLE_CHARS_MAX).to_owned();
         match self.role(person) {
+            None if self.roles.is_empty() => Ok(()),
             None => Err(PeopleRefused::Unknown { person: name() }),
             Some(role) if role.may(right) => Ok(()),
             Some(role) => Err(PeopleRefused::NoRight { person: name(), role: role.name(), right }),
@@ -117,8 +121,9 @@ impl People {
         person: &Actor,
         role: Option<PersonRole>,
     ) -> Result<(), PeopleRefused> {
-        if self.roles.is_empty() && role == Some(PersonRole::Admin) && by == person {
-            return Ok(());
+        if self.roles.is_empty() {
+            let first = role == Some(PersonRole::Admin) && by == person;
+            return first.then_some(()).ok_or(PeopleRefused::NoAdmin);
         }
         self.require(by, Right::ManagePeople)?;
         let admins = self.roles.values().filter(|role| **role == PersonRole::Admin).count();

@@ -74,8 +74,8 @@ impl ApprovalPolicy {
 
 #[cfg(test)]
 mod tests {
-    use super::super::risk::Risk;
     use super::*;
+    use crate::plan::Risk;
 
     #[test]
     fn rules_that_nobody_could_fulfil_are_refused() {

@@ -10,31 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::policy::ApprovalPolicy;
 use crate::glob;
 use crate::limits;
-use crate::plan::Priority;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Risk {
-    Low,
-    Medium,
-    High,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TaskKind {
-    Typo,
-    Docs,
-    Test,
-    Fix,
-    Refactor,
-    Endpoint,
-    Ui,
-    Feature,
-    Schema,
-    Security,
-    Infra,
-}
+use crate::plan::{PlannedTask, Priority, Risk, TaskKind};
 
 /// Files that say something about risk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,57 +48,27 @@ pub enum RiskReason {
     NothingKnown,
 }
 
-impl TaskKind {
-    #[must_use]
-    pub fn risk(self) -> Risk {
-        match self {
-            TaskKind::Typo | TaskKind::Docs | TaskKind::Test => Risk::Low,
-            TaskKind::Fix
-            | TaskKind::Refactor
-            | TaskKind::Endpoint
-            | TaskKind::Ui
-            | TaskKind::Feature => Risk::Medium,
-            TaskKind::Schema | TaskKind::Security | TaskKind::Infra => Risk::High,
-        }
-    }
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            TaskKind::Typo => "typo",
-            TaskKind::Docs => "docs",
-            TaskKind::Test => "test",
-            TaskKind::Fix => "fix",
-            TaskKind::Refactor => "refactor",
-            TaskKind::Endpoint => "endpoint",
-            TaskKind::Ui => "ui",
-            TaskKind::Feature => "feature",
-            TaskKind::Schema => "schema",
-            TaskKind::Security => "security",
-            TaskKind::Infra => "infra",
-        }
-    }
-}
-
 impl ApprovalPolicy {
-    /// The risk of a task of this kind that touches these files. Without either, medium.
+    /// The risk of a task by its plan and by the files that it touched. Without either, medium.
     #[must_use]
-    pub fn assess(
-        &self,
-        kind: Option<TaskKind>,
-        files: &[String],
-        priority: Priority,
-    ) -> Assessment {
-        let said = kind.map(|kind| (kind.risk(), RiskReason::Kind { kind }));
-        let mut worst = said;
-        for path in files {
+    pub fn assess(&self, plan: &PlannedTask, touched: &[String]) -> Assessment {
+        let kind = plan.kind;
+        // A plan that says nothing about its risk says nothing against low risk either.
+        let silent = kind == TaskKind::default() && plan.risk.is_none();
+        let mut worst = (!silent).then(|| (plan.risk(), RiskReason::Kind { kind }));
+        for path in plan.files.iter().chain(touched) {
             let (risk, reason) = self.of_file(path);
             if worst.as_ref().is_none_or(|(so_far, _)| risk > *so_far) {
                 worst = Some((risk, reason));
             }
         }
         let (risk, reason) = worst.unwrap_or((Risk::Medium, RiskReason::NothingKnown));
-        Assessment { risk, reason, priority }
+        Assessment { risk, reason, priority: plan.priority }
+    }
+
+    #[must_use]
+    pub fn risk_of_file(&self, path: &str) -> Risk {
+        self.of_file(path).0
     }
 
     /// The riskiest pattern that matches: a test among the migrations is a migration.
@@ -167,16 +113,6 @@ impl RiskPattern {
     }
 }
 
-impl fmt::Display for Risk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Risk::Low => "low",
-            Risk::Medium => "medium",
-            Risk::High => "high",
-        })
-    }
-}
-
 impl fmt::Display for Assessment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} risk: ", self.risk)?;
@@ -197,47 +133,55 @@ impl fmt::Display for Assessment {
 mod tests {
     use super::*;
 
-    fn risk(kind: Option<TaskKind>, files: &[&str]) -> Risk {
-        let files: Vec<String> = files.iter().map(ToString::to_string).collect();
-        ApprovalPolicy::default().assess(kind, &files, Priority::Medium).risk
+    fn plan(kind: TaskKind, files: &[&str]) -> PlannedTask {
+        let files = files.iter().map(ToString::to_string).collect();
+        PlannedTask { kind, files, ..PlannedTask::default() }
     }
+
+    fn risk(kind: TaskKind, files: &[&str]) -> Risk {
+        ApprovalPolicy::default().assess(&plan(kind, files), &[]).risk
+    }
+
+    const PLAIN: TaskKind = TaskKind::Implementation;
 
     /// HUM-04, T-85: the examples of the table.
     #[test]
     fn risk_follows_the_agreed_examples() {
-        assert_eq!(risk(Some(TaskKind::Typo), &["README.md"]), Risk::Low);
-        assert_eq!(risk(Some(TaskKind::Docs), &["docs/guide/start.html"]), Risk::Low);
-        assert_eq!(risk(Some(TaskKind::Test), &["web/a.test.ts", "tests/b.rs"]), Risk::Low);
-        assert_eq!(risk(Some(TaskKind::Endpoint), &["src/api.rs"]), Risk::Medium);
-        assert_eq!(risk(Some(TaskKind::Ui), &["web/App.tsx"]), Risk::Medium);
-        assert_eq!(risk(None, &["db/migrations/0007_users.sql"]), Risk::High);
-        assert_eq!(risk(None, &["src/auth/token.rs"]), Risk::High);
-        assert_eq!(risk(None, &["Dockerfile"]), Risk::High);
-        assert_eq!(risk(None, &[".github/workflows/ci.yml"]), Risk::High);
-        assert_eq!(risk(Some(TaskKind::Security), &[]), Risk::High);
+        assert_eq!(risk(PLAIN, &["README.md"]), Risk::Low);
+        assert_eq!(risk(TaskKind::Docs, &["docs/guide/start.html"]), Risk::Low);
+        assert_eq!(risk(TaskKind::Test, &["web/a.test.ts", "tests/b.rs"]), Risk::Low);
+        assert_eq!(risk(PLAIN, &["src/api.rs"]), Risk::Medium);
+        assert_eq!(risk(PLAIN, &["web/App.tsx"]), Risk::Medium);
+        assert_eq!(risk(PLAIN, &["db/migrations/0007_users.sql"]), Risk::High);
+        assert_eq!(risk(PLAIN, &["src/auth/token.rs"]), Risk::High);
+        assert_eq!(risk(PLAIN, &["Dockerfile"]), Risk::High);
+        assert_eq!(risk(PLAIN, &[".github/workflows/ci.yml"]), Risk::High);
+        assert_eq!(risk(TaskKind::Security, &[]), Risk::High);
     }
 
     /// A planner that calls a change of the login a typo must not get it past review.
     #[test]
     fn a_harmless_name_does_not_make_risky_files_harmless() {
-        assert_eq!(risk(Some(TaskKind::Typo), &["src/lib.rs"]), Risk::Medium);
-        assert_eq!(risk(Some(TaskKind::Docs), &["docs/a.md", "src/auth/login.rs"]), Risk::High);
-        assert_eq!(risk(Some(TaskKind::Test), &["migrations/tests/a.sql"]), Risk::High);
-        assert_eq!(risk(Some(TaskKind::Schema), &["docs/a.md"]), Risk::High);
+        assert_eq!(risk(TaskKind::Docs, &["src/lib.rs"]), Risk::Medium);
+        assert_eq!(risk(TaskKind::Docs, &["docs/a.md", "src/auth/login.rs"]), Risk::High);
+        assert_eq!(risk(TaskKind::Test, &["migrations/tests/a.sql"]), Risk::High);
+        assert_eq!(risk(TaskKind::Migration, &["docs/a.md"]), Risk::High);
     }
 
     #[test]
     fn nothing_known_is_not_low() {
-        assert_eq!(risk(None, &[]), Risk::Medium);
+        assert_eq!(risk(PLAIN, &[]), Risk::Medium);
     }
 
     #[test]
     fn the_reason_is_a_sentence() {
         let policy = ApprovalPolicy::default();
-        let files = ["src/a.rs".to_owned(), "db/schema.rb".to_owned()];
-        let told = policy.assess(None, &files, Priority::Critical).to_string();
+        let mut critical = plan(PLAIN, &["src/a.rs", "db/schema.rb"]);
+        critical.priority = Priority::Critical;
+        let told = policy.assess(&critical, &[]).to_string();
         assert_eq!(told, "high risk: db/schema.rb is a schema; and its priority is critical");
-        let told = policy.assess(Some(TaskKind::Typo), &files[..1], Priority::Low).to_string();
+        let touched = ["src/a.rs".to_owned()];
+        let told = policy.assess(&plan(TaskKind::Docs, &[]), &touched).to_string();
         assert_eq!(told, "medium risk: src/a.rs is neither test nor text");
     }
 }

@@ -12,6 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Subject;
 use crate::event::PauseReason;
 use crate::failure::{Failure, FailureKind};
 use crate::ids::{MissionId, TaskId};
@@ -72,6 +73,10 @@ pub enum Matter {
     Failure(FailureKind),
     /// The mission stands still.
     Pause,
+    /// Something waits for approvals.
+    Approval,
+    /// Something happened without asking; there is nothing to do but to know.
+    WentAhead,
 }
 
 /// Enough of a message to tell two errors apart.
@@ -87,6 +92,16 @@ impl Cause {
     #[must_use]
     pub fn of_pause(mission: MissionId, reason: &PauseReason) -> Cause {
         Cause { mission, matter: Matter::Pause, pattern: pattern(&reason.to_string()) }
+    }
+
+    #[must_use]
+    pub fn of_gate(mission: MissionId, subject: Subject) -> Cause {
+        Cause { mission, matter: Matter::Approval, pattern: subject.what().to_owned() }
+    }
+
+    #[must_use]
+    pub fn of_deed(mission: MissionId, subject: Subject) -> Cause {
+        Cause { mission, matter: Matter::WentAhead, pattern: subject.what().to_owned() }
     }
 
     /// Where causes go when there are too many to keep apart.
@@ -115,6 +130,10 @@ impl fmt::Display for Cause {
         match self.matter {
             Matter::Failure(kind) => write!(f, "{}: {kind}: {}", self.mission, self.pattern),
             Matter::Pause => write!(f, "{} is paused: {}", self.mission, self.pattern),
+            Matter::WentAhead => {
+                write!(f, "{}: {} went ahead without asking", self.mission, self.pattern)
+            }
+            Matter::Approval => write!(f, "{}: {} waits for approval", self.mission, self.pattern),
         }
     }
 }
@@ -223,6 +242,9 @@ impl Notices {
                 group.told = Some(Told { at, count: group.count });
             }
         }
+        // To know of it is all that was needed.
+        self.groups
+            .retain(|cause, group| cause.matter != Matter::WentAhead || group.told.is_none());
     }
 
     /// Fact: a person settled one of those that raised the cause.

@@ -8,6 +8,7 @@ use crate::event::Event;
 use crate::time::Timestamp;
 
 mod agents;
+mod approvals;
 mod chores;
 mod failure;
 mod index;
@@ -78,6 +79,14 @@ impl State {
             Event::ProviderParked { provider, until } => self.permits.parked(provider, *until),
             Event::ProviderBack { provider, .. } => self.permits.unparked(provider),
             Event::BreakerMoved { key, to, .. } => self.breakers.moved(key, *to),
+            Event::PersonAssigned { .. }
+            | Event::WentAhead { .. }
+            | Event::ApprovalAsked { .. }
+            | Event::ApprovalGiven { .. }
+            | Event::ApprovalRejected { .. }
+            | Event::OverrideProposed { .. }
+            | Event::OverrideLapsed { .. }
+            | Event::Overridden { .. } => self.apply_to_approvals(event),
             Event::ChoreStarted { .. }
             | Event::ChoreFailed { .. }
             | Event::ChoreDue { .. }

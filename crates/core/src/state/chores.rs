@@ -73,7 +73,9 @@ impl State {
             vec![Event::ChecksFinished { task: id, fence, commit: commit.clone(), results }];
         events.extend(match (verdict, phase) {
             (Ok(()), Some(phase)) => {
-                vec![Event::PhaseAccepted { task: id, phase, change: commit }]
+                let asked = self.ask_to_merge((task, mission), (&commit, &[]), now);
+                let accepted = Event::PhaseAccepted { task: id, phase, change: commit };
+                asked.into_iter().chain([accepted]).collect()
             }
             (Ok(()), None) => Vec::new(),
             (Err(failure), _) => {

@@ -24,6 +24,7 @@ impl State {
             Timer::Renewal(mission) => {
                 vec![Event::MissionResumed { mission, by: Actor::kapelle() }]
             }
+            Timer::Override(task) => vec![Event::OverrideLapsed { task }],
             Timer::Notices => self.notify(now),
             Timer::Chore(mission, chore) => vec![Event::ChoreDue { mission, chore }],
             Timer::Scale(role) => self.scale_by_clock(role, now),

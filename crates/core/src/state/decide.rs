@@ -49,6 +49,13 @@ impl State {
             }
             Command::ResumeSpending { by } => self.resume_spending(by),
             Command::ReportSpending { fence, spent } => self.report_spending(*fence, spent, now),
+            Command::AssignRole { person, role, by } => self.assign(person, *role, by),
+            Command::Approve { subject, commit, by } => self.approve_gate(*subject, commit, by),
+            Command::Reject { subject, commit, reason, by } => {
+                self.reject_gate(*subject, commit, (reason, by), now)
+            }
+            Command::Override { order } => self.order(order, now),
+            Command::SecondOverride { task, by } => self.second(*task, by, now),
             Command::RequeueTask { task, reason, by } => self.requeue(*task, reason, by),
             Command::SetPriority { task, priority, by } => self.prioritise(*task, *priority, by),
             Command::UnparkProvider { provider, by } => self.unpark(provider, by),
@@ -61,7 +68,7 @@ impl State {
             Command::FinishBranch { fence, tip } => self.finish_branch(*fence, tip),
             Command::FinishChecks { fence, results } => self.finish_checks(*fence, results, now),
             Command::FinishLane { fence, outcome } => self.finish_lane(*fence, outcome, now),
-            Command::FinishRewrite { fence, outcome } => self.finish_rewrite(*fence, outcome),
+            Command::FinishRewrite { fence, outcome } => self.finish_rewrite(*fence, outcome, now),
             Command::FinishAdvance { fence, outcome } => self.finish_advance(*fence, outcome, now),
             Command::FinishDelivery { fence, outcome } => {
                 self.finish_delivery(*fence, outcome, now)

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::State;
 use super::decide::Decision;
 use super::people::{person, said};
+use crate::approval::Right;
 use crate::escalation::{
     DeadLetter, FailedAttempt, Hands, HumanBecause, Means, Next, Notify, Trouble, Verdict,
 };
@@ -124,13 +125,15 @@ impl State {
         events
     }
 
-    /// All tasks that need this one, in the order of the plan: what a task needs comes first.
+    /// All tasks that need this one, in the order of the plan: what a task needs comes first. What
+    /// needs something that is done needs no more, though a person may have done it by hand.
     fn need(&self, task: &Task) -> BTreeSet<TaskId> {
         let mut found = BTreeSet::new();
         let mut open = task.dependents.clone();
         while let Some(next) = open.pop() {
             if found.insert(next) {
-                open.extend(self.task(next).iter().flat_map(|task| &task.dependents));
+                let undone = self.task(next).filter(|task| task.stage != Stage::Done);
+                open.extend(undone.iter().flat_map(|task| &task.dependents));
             }
         }
         found
@@ -163,8 +166,9 @@ impl State {
         let (task, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
         person(by)?;
+        self.may(by, Right::Direct)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        if task.stage != Stage::DeadLetter {
+        if task.stage != Stage::DeadLetter && !self.is_turned_down(task) {
             return Err(Refusal::NotDead { task: task.name().to_owned() });
         }
         let reason = reason.to_owned();

@@ -4,6 +4,7 @@
 //! meet it. An answer to something that the queue no longer wants is refused as stale.
 
 use super::State;
+use super::approvals::told_of;
 use super::decide::Decision;
 use super::failure::Blow;
 use crate::command::{AdvanceOutcome, CheckResult, LaneOutcome, RewriteOutcome};
@@ -130,7 +131,12 @@ impl State {
         events
     }
 
-    pub(super) fn finish_rewrite(&self, fence: Fence, outcome: &RewriteOutcome) -> Decision {
+    pub(super) fn finish_rewrite(
+        &self,
+        fence: Fence,
+        outcome: &RewriteOutcome,
+        now: Timestamp,
+    ) -> Decision {
         let (mission, _) = self.merging_or_refuse(fence, "a rewrite")?;
         let (task, onto) = match self.due.get(fence) {
             Some(
@@ -147,12 +153,14 @@ impl State {
             {
                 vec![Event::RevertBuilt { task, fence, change: change.clone() }]
             }
-            RewriteOutcome::Written { change, touched } => vec![Event::ChangeRebased {
-                task,
-                fence,
-                change: change.clone(),
-                touched: bounded(touched),
-            }],
+            RewriteOutcome::Written { change, touched } => {
+                let rebased = self
+                    .task(task)
+                    .and_then(|task| self.ask_to_merge((task, mission), (change, touched), now));
+                let (change, touched) = (change.clone(), told_of(mission, touched));
+                let event = Event::ChangeRebased { task, fence, change, touched };
+                [event].into_iter().chain(rebased).collect()
+            }
         })
     }
 

@@ -1,9 +1,10 @@
 //! Money: what an attempt may cost, what it did cost, and what stops all spending.
 
 use super::decide::Decision;
-use super::people::{said, signed};
+use super::people::said;
 use super::providers::is_hopeless;
 use super::{Live, State};
+use crate::approval::Right;
 use crate::breaker::BreakerRefusal;
 use crate::calendar::utc;
 use crate::command::Spending;
@@ -157,7 +158,7 @@ impl State {
     }
 
     pub(super) fn resume_spending(&self, by: &Actor) -> Decision {
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         if self.ledger.watchdog() == WatchdogState::Watching {
             return Err(Refusal::NotHalted);
         }
@@ -177,7 +178,7 @@ impl State {
     ) -> Decision {
         self.open_mission_or_refuse(id)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         let scope = match limit {
             Limit::Mission => Scope::Mission(id),
             Limit::Retries => Scope::Retries(id),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::decide::Decision;
 use super::planning::{around_plan, estimated};
 use super::{Live, State};
+use crate::approval::{Right, Subject};
 use crate::escalation::Resume;
 use crate::event::{Event, Interruption, PauseReason};
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
@@ -32,13 +33,16 @@ impl State {
         }
         said("the goal", goal, limits::GOAL_CHARS_MAX)?;
         said("the target branch", target, limits::PATH_CHARS_MAX)?;
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         policy.validate()?;
         plan.validate_under(&policy.plan)?;
         let mission = MissionId(self.missions.len() as u32 + 1);
         let branch = mission.branch();
         let (policy, estimate) = estimated(plan, policy, &self.calibration)?;
         let advice = around_plan(mission, plan, &policy);
+        let rules = policy.approvals.as_ref();
+        let asked =
+            rules.and_then(|rules| self.ask_for_plan((mission, base), rules, &plan.tasks, now));
         let mut events = vec![
             Event::MissionOpened {
                 mission,
@@ -58,6 +62,7 @@ impl State {
                 gap: None,
             },
         ];
+        events.extend(asked);
         events.extend(advice);
         let estimate = estimate.map(Box::new);
         events.extend(estimate.map(|estimate| Event::MissionEstimated { mission, estimate }));
@@ -70,7 +75,7 @@ impl State {
             return Err(Refusal::AlreadyPaused { mission: id });
         }
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         let reason = PauseReason::Person { text: reason.to_owned() };
         Ok(self.pause_for(mission, reason, by.clone(), None))
     }
@@ -105,7 +110,7 @@ impl State {
         if mission.paused.is_none() {
             return Err(Refusal::NotPaused { mission: id });
         }
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         if let Some(PauseReason::FailureRate { resume: Resume::Human, .. }) = mission.paused {
             person(by)?;
         }
@@ -121,7 +126,7 @@ impl State {
     ) -> Decision {
         self.open_mission_or_refuse(id)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         let (reason, by) = (reason.to_owned(), by.clone());
         Ok(vec![Event::MissionCancelled { mission: id, reason, by, at: now }])
     }
@@ -140,7 +145,7 @@ impl State {
             });
         }
         said("the answer", input, limits::ANSWER_CHARS_MAX)?;
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         Ok(vec![Event::CheckpointAnswered {
             task: id,
             resume_id: resume_id.to_owned(),
@@ -162,9 +167,14 @@ impl State {
                 approved: commit.clone(),
             });
         }
-        signed(by)?;
+        person(by)?;
+        let subject = Subject::Delivery(id);
+        let missing = self.approvals.approve(&self.people, subject, commit, by)?;
         let (commit, by) = (commit.clone(), by.clone());
-        Ok(vec![Event::DeliveryApproved { mission: id, commit, by }])
+        Ok(vec![match missing {
+            0 => Event::DeliveryApproved { mission: id, commit, by },
+            _ => Event::ApprovalGiven { subject, commit, by },
+        }])
     }
 
     pub(super) fn configure_team(&self, seats: &BTreeMap<Role, u32>, workers_max: u32) -> Decision {
@@ -181,7 +191,7 @@ impl State {
     }
 
     pub(super) fn change_settings(&self, settings: &Settings, by: &Actor) -> Decision {
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         settings.validate()?;
         if *settings == *self.settings {
             return Ok(Vec::new());

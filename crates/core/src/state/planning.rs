@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::State;
 use super::decide::Decision;
-use super::people::signed;
+use super::people::person;
+use crate::approval::Right;
 use crate::checklist::{Checklist, Source, StepRefusal};
 use crate::event::{Event, Interruption, PauseReason};
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, Role, TaskId};
@@ -68,9 +69,13 @@ impl State {
     /// What is missing from a mission is planned; past the limit a person has to look (RET-07).
     pub(super) fn propose_gaps(&self, id: MissionId, plan: &Plan, by: &Actor) -> Decision {
         let mission = self.open_mission_or_refuse(id)?;
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         if let MissionStage::Approved { .. } = mission.stage {
             return Err(Refusal::Delivering { mission: id });
+        }
+        // Where a plan takes a person's word, whoever adds to it is one.
+        if self.asks_about_plans(mission, &plan.tasks) {
+            person(by)?;
         }
         plan.validate_addition(&mission.policy.plan, |name| mission.names.contains_key(name))?;
         let (count, max) = (mission.tasks.len() + plan.tasks.len(), limits::PLAN_TASKS_MAX);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::decide::Decision;
 use super::money::Hindrance;
-use super::people::signed;
 use super::{Lease, State};
+use crate::approval::Right;
 use crate::breaker::{Breaker, BreakerKey, BreakerRefusal};
 use crate::command::AttemptOutcome;
 use crate::event::{Event, Interruption, PauseReason};
@@ -161,7 +161,7 @@ impl State {
     }
 
     pub(super) fn unpark(&self, provider: &Provider, by: &Actor) -> Decision {
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         if !self.permits.parked_providers().any(|(parked, _)| parked == provider) {
             return Err(Refusal::NotParked { provider: provider.clone() });
         }
@@ -169,7 +169,7 @@ impl State {
     }
 
     pub(super) fn reset_breaker(&self, key: &BreakerKey, by: &Actor) -> Decision {
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         self.breakers.check_reset(key)?;
         let (key, to, by) = (key.clone(), Breaker::SOUND, by.clone());
         Ok(vec![Event::BreakerMoved { key, to, by }])

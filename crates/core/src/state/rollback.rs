@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use super::State;
 use super::decide::Decision;
-use super::people::{said, signed};
+use super::people::{person, said};
+use crate::approval::{Right, Subject};
 use crate::event::Event;
 use crate::ids::{Actor, TaskId};
 use crate::limits;
@@ -30,6 +31,8 @@ impl State {
         reason: &str,
         by: &Actor,
     ) -> Decision {
+        // More than the task itself falls: at no level is that for Kapelle to decide (GIT-15).
+        person(by)?;
         let mission = self.reversible_mission(id, reason, by)?;
         let cascade = mission.merging.landings.confirmed(id, seen).map_err(Refusal::from)?;
         self.start_rollback(mission, id, &cascade.reverts, (reason, by))
@@ -44,7 +47,7 @@ impl State {
         let (_, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         match mission.stage {
             MissionStage::Approved { .. } => Err(Refusal::Delivering { mission: mission.id }),
             _ => Ok(mission),
@@ -82,7 +85,7 @@ impl State {
                 let task = self.task(on).map_or("?", Task::name).to_owned();
                 return Err(RollbackRefused::InWork { task, count });
             }
-            let waiting = open.iter().filter(|t| matches!(t.stage, Stage::Waiting | Stage::Ready));
+            let waiting = open.iter().filter(|t| is_before_work(t));
             let fresh: Vec<TaskId> = waiting
                 .map(|task| task.id)
                 .filter(|id| !events.iter().any(|event| blocks(event, *id)))
@@ -99,6 +102,9 @@ impl State {
         let mut found = Vec::new();
         while let Some(next) = open.pop() {
             let Some(dependent) = self.task(next).filter(|_| seen.insert(next)) else { continue };
+            if is_by_hand(dependent) {
+                continue;
+            }
             open.extend(&dependent.dependents);
             found.push(dependent);
         }
@@ -125,6 +131,17 @@ impl State {
     }
 }
 
+/// A person called it done: nothing of it stands on anything, and nothing stands on it.
+fn is_by_hand(task: &Task) -> bool {
+    task.stage == Stage::Done && task.merged.is_none()
+}
+
+fn is_before_work(task: &Task) -> bool {
+    let start = Subject::Start(task.id);
+    matches!(task.stage, Stage::Waiting | Stage::Ready)
+        || matches!(task.stage, Stage::Approval { subject } if subject == start)
+}
+
 /// Whether there is work on it that stands on what it needs.
 fn has_begun(task: &Task) -> bool {
     match task.stage {
@@ -136,8 +153,10 @@ fn has_begun(task: &Task) -> bool {
         | Stage::Merging { .. }
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
-        | Stage::Asking { .. }
-        | Stage::Done => true,
+        | Stage::Asking { .. } => true,
+        Stage::Approval { subject: Subject::Start(_) } => false,
+        Stage::Approval { .. } => true,
+        Stage::Done => !is_by_hand(task),
     }
 }
 

@@ -3,13 +3,14 @@
 //! An attempt starts when there is room, somebody is free, a task waits that
 //! this agent may take and its mission can pay for, and all that the task needs is really merged.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::decide::Decision;
 use super::failure::asked_first;
 use super::money::Terms;
-use super::people::signed;
 use super::{Lease, State};
+use crate::approval::Right;
 use crate::event::{Event, PauseReason};
 use crate::ids::{Actor, AgentId, Role, TaskId};
 use crate::ledger::Scope;
@@ -38,6 +39,8 @@ pub(super) struct Schedule {
     pub launches: Launches,
     /// Tasks between their first agent and their end.
     pub in_hand: u32,
+    /// To whom people gave tasks that wait.
+    pub bound: BTreeMap<TaskId, AgentId>,
 }
 
 /// Who is to do a task, why it and why they.
@@ -68,6 +71,9 @@ impl State {
         if let Some(event) = self.next_merge() {
             return vec![event];
         }
+        if let Some(asked) = self.next_question(now) {
+            return vec![asked];
+        }
         let wanting = self.with_chores.first().and_then(|id| self.mission(*id));
         if let Some((mission, &chore)) = wanting.and_then(|m| Some((m, m.chores.first()?))) {
             let fence = self.next_fence();
@@ -81,6 +87,9 @@ impl State {
         if self.with_ready.is_empty() || self.room() == 0 || launch.is_err() {
             return Vec::new();
         }
+        if let Some(events) = self.next_bound(now) {
+            return events;
+        }
         let mut is_somebody_free = false;
         for role in self.free_roles() {
             is_somebody_free = true;
@@ -89,6 +98,17 @@ impl State {
             }
         }
         if is_somebody_free { self.pause_stuck(now) } else { Vec::new() }
+    }
+
+    /// What a person gave to somebody goes first to them, if they can take it now.
+    fn next_bound(&self, now: Timestamp) -> Option<Vec<Event>> {
+        self.schedule.bound.iter().find_map(|(&task, &agent)| {
+            let ticket = self.schedule.queue.ticket(task).filter(|t| t.role == agent.role)?;
+            let goes_on = self.with_ready.contains(&ticket.mission);
+            let free = goes_on && self.free_seats(agent.role).any(|seat| seat == agent);
+            let pull = Pull { task, source: Source::OwnQueue, pick: Pick::BestRank };
+            free.then(|| self.start(agent, &[agent], pull, now)).flatten()
+        })
     }
 
     fn attempt_by(&self, role: Role, now: Timestamp) -> Option<Vec<Event>> {
@@ -138,7 +158,12 @@ impl State {
         let (chosen, terms) = first.or_else(|| self.hands_for(agent, free, pull, now))?;
         let lease = self.grant_lease(pull.task, terms, chosen, now)?;
         let lock = self.lock_for(task, &lease, now).map(|lock| Event::FilesLocked { lock });
-        Some(lock.into_iter().chain([lease]).collect())
+        let told =
+            mission.tip.as_ref().and_then(|tip| self.ask_to_start((task, mission), tip, now));
+        if let Some(asked @ Event::ApprovalAsked { .. }) = told {
+            return Some(vec![asked]);
+        }
+        Some(lock.into_iter().chain(told).chain([lease]).collect())
     }
 
     /// Who of the free agents does the task, and on which terms.
@@ -337,7 +362,7 @@ impl State {
     pub(super) fn prioritise(&self, id: TaskId, priority: Priority, by: &Actor) -> Decision {
         let (task, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         if matches!(task.stage, Stage::Done | Stage::DeadLetter) {
             let (task, status) = (task.name().to_owned(), task.status(mission));
             return Err(Refusal::TaskEnded { task, status });

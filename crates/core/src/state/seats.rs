@@ -33,6 +33,11 @@ impl State {
         self.agents.team().filter(|(id, agent)| id.role == role && agent.stays()).count() as u32
     }
 
+    /// Whether the seat has nothing to do, whatever the number of workers.
+    pub(super) fn is_idle(&self, agent: AgentId) -> bool {
+        self.agents.idle_of(agent.role).is_some_and(|seats| seats.contains(&agent.seat))
+    }
+
     pub(in crate::state) fn take_seat(&mut self, agent: AgentId, task: TaskId, fence: Fence) {
         self.agents.took(agent, task, fence, self.at);
         self.scaling_stale = true;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::approvals::told_of;
 use super::decide::Decision;
 use super::money::Terms;
 use super::schedule::Chosen;
@@ -14,7 +15,6 @@ use crate::event::{Event, Interruption, PauseReason};
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
 use crate::ids::{Actor, Commit, Fence, TaskId};
-use crate::limits;
 use crate::mission::Mission;
 use crate::report::Question;
 use crate::task::Task;
@@ -89,11 +89,16 @@ impl State {
             let paths = trespasses.join(", ");
             return invalid(&format!("the phase {phase} may not change these files: {paths}"));
         }
-        let touched = touched.iter().take(limits::TOUCHED_PATHS_MAX).cloned().collect();
+        let touched = told_of(mission, touched);
         let change = change.clone();
-        let mut events =
-            vec![Event::AttemptFinished { task: task.id, fence, change: change.clone(), touched }];
+        let mut events = vec![Event::AttemptFinished {
+            task: task.id,
+            fence,
+            change: change.clone(),
+            touched: touched.clone(),
+        }];
         if mission.policy.checks.is_empty() {
+            events.extend(self.ask_to_merge((task, mission), (&change, &touched), now));
             events.push(Event::PhaseAccepted { task: task.id, phase, change });
         }
         events

@@ -3,9 +3,10 @@
 use kapelle_core::approval::{
     Approval, ApprovalPolicy, ApprovalRefused, Approvals, Gate, GateStanding, Order,
     OverrideAction, OverrideDecision, OverrideRefused, Overrides, People, PeopleRefused,
-    PersonRole, Right, Risk, Situation, Subject,
+    PersonRole, Right, Situation, Subject,
 };
 use kapelle_core::flow::Phase;
+use kapelle_core::plan::Risk;
 use kapelle_core::status::Status;
 use kapelle_core::{Actor, AgentId, Commit, MissionId, Role, TaskId, Timestamp};
 use proptest::prelude::*;

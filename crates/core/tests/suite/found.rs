@@ -1,10 +1,12 @@
 //! Rules that the engine broke once, each as small as it gets. The simulator found them; the
 //! commit that added a rule names its seed.
 
+use kapelle_core::approval::{Order, OverrideAction};
 use kapelle_core::command::{AttemptOutcome, CheckResult, RewriteOutcome, Spending};
 use kapelle_core::engine::Accepted;
 use kapelle_core::event::Interruption;
 use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::flow::Phase;
 use kapelle_core::plan::{Plan, PlannedTask};
 use kapelle_core::policy::{Check, Policy, Reading};
 use kapelle_core::report::Question;
@@ -15,7 +17,7 @@ use kapelle_core::{
     TaskId, Timestamp,
 };
 
-use crate::fixture::{World, done, failed, task as planned};
+use crate::fixture::{World, checked, done, failed, task as planned};
 
 const NOW: Timestamp = Timestamp(1_000);
 const M1: MissionId = MissionId(1);
@@ -228,4 +230,59 @@ fn a_begun_task_that_was_blocked_is_pending_again() {
         statuses[statuses.len() - 3..],
         [Status::Blocked, Status::Pending, Status::InProgress]
     );
+}
+
+fn ordered(world: &World, name: &str, action: OverrideAction) -> Command {
+    let (task, reason) = (world.task(name).id, "I know better".into());
+    Command::Override { order: Box::new(Order { task, action, reason, by: ada() }) }
+}
+
+/// Checks that failed to run and were put off are not run for a task that a person sent back
+/// meanwhile: the journal said that they began, and nothing ran.
+#[test]
+fn checks_that_were_put_off_go_with_the_change_that_a_person_gave_up() {
+    let checks = Policy { checks: checked().checks, ..Policy::default() };
+    for action in [OverrideAction::Reset { step: Phase::Green }, OverrideAction::ForceComplete] {
+        let mut world = World::with(vec![planned("1", &[]), planned("2", &[])], checks.clone());
+        world.chores();
+        world.finish("1", done(101, &["a"]));
+        let fence = world.fence_of("1");
+        let failure = Failure::new(FailureKind::AgentError, "the host has no room");
+        world.must(Command::FailChore { fence, failure });
+        world.must(ordered(&world, "1", action));
+        let later = world.wait(60_000);
+        let started = |event: &&Event| matches!(event, Event::ChoreStarted { .. });
+        assert_eq!(later.iter().find(started), None);
+        let live = world.state().due().iter().count();
+        assert_eq!(world.running.len(), live);
+    }
+}
+
+/// Who gives up takes along what needs it, but not what needs only what a person did by hand.
+#[test]
+fn what_was_done_by_hand_protects_what_needs_it() {
+    let tasks = vec![planned("1", &[]), planned("2", &["1"]), planned("3", &["2", "4"])];
+    let mut all = tasks;
+    all.insert(2, planned("4", &[]));
+    let mut world = World::with(all, Policy::default());
+    world.chores();
+    world.must(ordered(&world, "2", OverrideAction::ForceComplete));
+    world.finish("1", failed(FailureKind::Auth));
+    assert_eq!(world.task("3").stage, Stage::Waiting);
+}
+
+/// A person's order does not put a task that waits at the end of its queue, nor out of it.
+#[test]
+fn a_task_that_waits_goes_on_waiting_when_it_is_sent_back() {
+    let mut world = World::with(vec![planned("1", &[]), planned("2", &[])], Policy::default());
+    world.must(Command::ConfigureTeam { seats: [(Role::Developer, 1)].into(), workers_max: 1 });
+    world.chores();
+    let waits = if world.working().contains("1") { "2" } else { "1" };
+    let before = world.state().waiting_for(Role::Developer);
+    let reset = OverrideAction::Reset { step: Phase::Green };
+    world.must(ordered(&world, waits, reset));
+    assert_eq!(world.state().waiting_for(Role::Developer), before);
+    let busy = if waits == "1" { "2" } else { "1" };
+    world.finish(busy, done(101, &["a"]));
+    assert!(world.working().contains(waits));
 }

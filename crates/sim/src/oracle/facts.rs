@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kapelle_core::approval::OverrideAction;
 use kapelle_core::plan::{Priority, TaskKind};
 use kapelle_core::policy::Policy;
 use kapelle_core::{Commit, Event, MissionId, TaskId};
@@ -17,6 +18,7 @@ pub(crate) struct Facts {
 pub(crate) struct MissionFacts {
     pub policy: Policy,
     pub branch: String,
+    base: Commit,
     pub paused: bool,
     pub ended: bool,
     pub proposed: Option<Commit>,
@@ -32,15 +34,18 @@ pub(crate) struct TaskFacts {
     pub merged: Option<Commit>,
     /// It was merged, and taken back.
     pub rolled_back: bool,
+    /// A person called it done; nothing of it was merged.
+    pub by_hand: bool,
 }
 
 impl Facts {
     pub(crate) fn observe(&mut self, event: &Event) {
         match event {
-            Event::MissionOpened { mission, policy, branch, .. } => {
+            Event::MissionOpened { mission, policy, branch, base, .. } => {
                 let facts = MissionFacts {
                     policy: (**policy).clone(),
                     branch: branch.clone(),
+                    base: base.clone(),
                     paused: false,
                     ended: false,
                     proposed: None,
@@ -54,8 +59,9 @@ impl Facts {
                     let needs = task.dependencies.iter();
                     let needs = needs.filter_map(|name| self.named(*mission, name)).collect();
                     let (mission, kind, priority) = (*mission, task.kind, task.priority);
-                    let (merged, rolled_back) = (None, false);
-                    let facts = TaskFacts { mission, kind, priority, needs, merged, rolled_back };
+                    let (merged, rolled_back, by_hand) = (None, false, false);
+                    let facts =
+                        TaskFacts { mission, kind, priority, needs, merged, rolled_back, by_hand };
                     self.tasks.insert(TaskId(number), facts);
                 }
             }
@@ -73,6 +79,13 @@ impl Facts {
             Event::PrioritySet { task, priority, .. } => {
                 if let Some(facts) = self.tasks.get_mut(task) {
                     facts.priority = *priority;
+                }
+            }
+            // Nothing of it is anywhere; what needs it goes on from what is there.
+            Event::Overridden { order, .. } if order.action == OverrideAction::ForceComplete => {
+                let base = self.mission_of(order.task).map(|mission| mission.base.clone());
+                if let (Ok(base), Some(facts)) = (base, self.tasks.get_mut(&order.task)) {
+                    (facts.merged, facts.by_hand) = (Some(base), true);
                 }
             }
             Event::TaskMerged { task, commit, .. } => {

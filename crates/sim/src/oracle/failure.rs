@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use kapelle_core::escalation::{Cause, DeadLetter, NoticePolicy, Trouble};
+use kapelle_core::approval::{OverrideAction, Subject};
+use kapelle_core::escalation::{Cause, DeadLetter, Matter, NoticePolicy, Trouble};
 use kapelle_core::event::PauseReason;
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::policy::Policy;
@@ -21,6 +22,8 @@ pub(super) struct Failures {
     tasks: BTreeMap<TaskId, Trial>,
     missions: BTreeMap<MissionId, Tally>,
     dead: BTreeSet<TaskId>,
+    /// Tasks that people did not want to start.
+    turned_down: BTreeSet<TaskId>,
     blocked: BTreeSet<TaskId>,
     /// What is being taken back, by the task that was asked for.
     taken: BTreeMap<TaskId, Vec<TaskId>>,
@@ -104,6 +107,18 @@ impl Failures {
             Event::TaskUnblocked { task } => {
                 self.blocked.remove(task);
             }
+            Event::Overridden { order, .. } if order.action == OverrideAction::ForceComplete => {
+                self.blocked.remove(&order.task);
+                self.turned_down.remove(&order.task);
+                if self.dead.contains(&order.task) {
+                    self.revive(order.task, facts)?;
+                }
+                self.tally(facts.task(order.task)?.mission).finished += 1;
+            }
+            Event::ApprovalRejected { subject: Subject::Start(task), .. } => {
+                self.turned_down.insert(*task);
+            }
+            Event::TaskRequeued { task, .. } if self.turned_down.remove(task) => {}
             Event::TaskRequeued { task, .. } => self.revive(*task, facts)?,
             Event::TaskMerged { task, .. } => {
                 self.tally(facts.task(*task)?.mission).finished += 1;
@@ -219,7 +234,9 @@ impl Failures {
         ensure(self.told.len() < max, || format!("people are told more than {max} times an hour"))?;
         self.told.push_back(at);
         ensure(!causes.is_empty(), || "people are told of nothing".into())?;
-        for cause in causes {
+        // What waits for approvals is judged with the people.
+        let trouble = |c: &&Cause| !matches!(c.matter, Matter::Approval | Matter::WentAhead);
+        for cause in causes.iter().filter(trouble) {
             let Some((_, told)) = self.causes.get_mut(cause) else {
                 return Err(format!("people are told of what is settled: {cause}"));
             };

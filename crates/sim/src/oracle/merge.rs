@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kapelle_core::approval::{OverrideAction, Subject};
 use kapelle_core::command::CheckResult;
 use kapelle_core::event::{Chore, Event, Restart};
 use kapelle_core::merge::{AfterConflict, AfterTests, LaneId, Step};
@@ -146,6 +147,23 @@ impl Merges {
                 self.files.remove(task);
                 Ok(())
             }
+            // It is out of the queue until people have seen it.
+            Event::ApprovalAsked { gate } => match gate.subject {
+                Subject::Merge(task) => {
+                    self.rebases.remove(&task);
+                    self.lanes_of(task, facts)?.leave(task);
+                    Ok(())
+                }
+                _ => Ok(()),
+            },
+            Event::Overridden { order, .. } => match order.action {
+                OverrideAction::Reset { .. } | OverrideAction::ForceComplete => {
+                    self.rebases.remove(&order.task);
+                    self.lanes_of(order.task, facts)?.leave(order.task);
+                    Ok(())
+                }
+                OverrideAction::SkipStep { .. } | OverrideAction::Reassign { .. } => Ok(()),
+            },
             Event::LeaseGranted { task, .. } => {
                 let needs = &facts.task(*task)?.needs;
                 let sand = self.rollbacks.values().flatten().find(|gone| needs.contains(gone));
@@ -294,7 +312,8 @@ impl Merges {
                 format!("{task:?} is taken back, but it is not merged")
             })?;
             let mut needing = facts.needing(*task);
-            let left = needing.find(|(id, t)| t.merged.is_some() && !tasks.contains(id));
+            let left =
+                needing.find(|(id, t)| t.merged.is_some() && !t.by_hand && !tasks.contains(id));
             ensure(left.is_none(), || format!("{left:?} would lose {task:?}"))?;
         }
         self.rebases.remove(&root);

@@ -95,6 +95,7 @@ impl Books {
                 return match cause {
                     Interruption::HostRestarted
                     | Interruption::LeaseExpired
+                    | Interruption::Overridden
                     | Interruption::MissionPaused
                     | Interruption::GaveWay { .. } => self.wait(*fence, at),
                     Interruption::ProviderParked => self.release(*fence),

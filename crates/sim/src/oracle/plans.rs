@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kapelle_core::approval::OverrideAction;
 use kapelle_core::event::Restart;
 use kapelle_core::plan::batch::{Batch, Batches};
 use kapelle_core::plan::{Plan, PlannedTask};
 use kapelle_core::{Commit, Event, Fence, MissionId, TaskId};
 
 use super::leases::Leases;
+use super::work::Work;
 use super::{Facts, Verdict, ensure};
 
 #[derive(Debug, Default)]
@@ -34,7 +36,12 @@ struct Progress {
 }
 
 impl Plans {
-    pub(super) fn observe(&mut self, event: &Event, facts: &Facts, leases: &Leases) -> Verdict {
+    pub(super) fn observe(
+        &mut self,
+        event: &Event,
+        facts: &Facts,
+        (leases, work): (&Leases, &Work),
+    ) -> Verdict {
         match event {
             Event::PlanAccepted { mission, first_task, tasks, gap } => {
                 self.settle()?;
@@ -79,14 +86,25 @@ impl Plans {
                 ensure(*told == expected, || format!("{told} is said of {task:?}, not {expected}"))
             }
             Event::TaskReported { task, fence, .. } => judge_fence(leases, *fence, *task),
+            Event::Overridden { order, .. } => {
+                let phase = work.phase_of(order.task, facts);
+                match order.action {
+                    OverrideAction::Reset { .. } => self.forget(order.task),
+                    OverrideAction::SkipStep { step } if phase == Some(step) => {
+                        self.forget(order.task);
+                    }
+                    OverrideAction::ForceComplete => {
+                        self.ended.insert(order.task);
+                    }
+                    OverrideAction::SkipStep { .. } | OverrideAction::Reassign { .. } => {}
+                }
+                Ok(())
+            }
             Event::ChangeRejected { task, .. }
             | Event::TaskRequeued { task, .. }
             | Event::ChangeConflicted { task, question: Some(_), .. }
             | Event::RetryScheduled { task, from: Restart::Flow, .. } => {
-                let progress = self.tasks.entry(*task).or_default();
-                progress.operations_done = 0;
-                progress.kept = None;
-                progress.steps_done.clear();
+                self.forget(*task);
                 Ok(())
             }
             Event::PhaseAccepted { task, .. } => {
@@ -106,6 +124,14 @@ impl Plans {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What was done in a change is thrown away with it.
+    fn forget(&mut self, task: TaskId) {
+        let progress = self.tasks.entry(task).or_default();
+        progress.operations_done = 0;
+        progress.kept = None;
+        progress.steps_done.clear();
     }
 
     /// After a batch of records: nothing is owed any more.

@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kapelle_core::approval::{OverrideAction, Subject};
 use kapelle_core::event::Interruption;
 use kapelle_core::locks::LockGrant;
 use kapelle_core::plan::{PlannedTask, Priority};
-use kapelle_core::queue::{Contention, Pick, Preemption, Strategy};
+use kapelle_core::queue::{Because, Contention, Pick, Preemption, Strategy};
 use kapelle_core::settings::Settings;
 use kapelle_core::task::Stage;
-use kapelle_core::{Event, Fence, MissionId, Record, Role, State, TaskId, Timestamp};
+use kapelle_core::{AgentId, Event, Fence, MissionId, Record, Role, State, TaskId, Timestamp};
 
 use super::money::Books;
 use super::providers::Providers;
@@ -31,6 +32,8 @@ pub(super) struct Queue {
     starting: BTreeSet<Fence>,
     /// Whose operation was finished and kept by the last record.
     kept: Option<Fence>,
+    /// To whom people gave tasks.
+    bound: BTreeMap<TaskId, AgentId>,
 }
 
 #[derive(Debug)]
@@ -105,11 +108,22 @@ impl Queue {
                     }
                 }
             }
-            Event::LeaseGranted { task, fence, pick, .. } => {
+            Event::Overridden { order, .. } => {
+                if let OverrideAction::Reassign { to, .. } = order.action {
+                    self.bound.insert(order.task, to);
+                }
+            }
+            Event::LeaseGranted { task, fence, agent, pick, because, .. } => {
                 self.judge_serial(*task, facts, shadow)?;
                 self.judge_launch(*fence, shadow)?;
-                let rivals = self.rivals(*task, facts, (books, providers), (shadow, record.at))?;
-                self.judge_order(*task, *pick, &rivals, record.at)?;
+                let bound = self.bound.remove(task);
+                if *because == Some(Because::OwnQueue) {
+                    ensure(bound == Some(*agent), || format!("nobody gave {task:?} to {agent}"))?;
+                } else {
+                    let rivals = (books, providers);
+                    let rivals = self.rivals(*task, facts, rivals, (shadow, record.at))?;
+                    self.judge_order(*task, *pick, &rivals, record.at)?;
+                }
                 if let Some(lock) = self.taken.take() {
                     let held = (lock.task, lock.expires_at);
                     self.locks.extend(lock.paths.into_iter().map(|path| (path, held)));
@@ -205,8 +219,13 @@ impl Queue {
                 (false, _) => None,
             };
             waiting.promised &= waiting.since.is_some();
-            let ended =
-                matches!(task.stage, Stage::Done | Stage::DeadLetter | Stage::Blocked { .. });
+            let ended = matches!(
+                task.stage,
+                Stage::Done
+                    | Stage::DeadLetter
+                    | Stage::Blocked { .. }
+                    | Stage::Approval { subject: Subject::Merge(_) }
+            );
             if ended || shadow.mission(task.mission).is_some_and(|m| m.has_ended()) {
                 self.locks.retain(|_, (holder, _)| *holder != task.id);
             }

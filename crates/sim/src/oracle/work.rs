@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kapelle_core::approval::{Order, OverrideAction, Subject};
 use kapelle_core::command::CheckResult;
 use kapelle_core::event::Restart;
 use kapelle_core::flow::{Expectation, Phase};
@@ -23,13 +24,21 @@ pub(super) struct Work {
 
 #[derive(Debug, Default)]
 struct Progress {
-    phases_accepted: usize,
+    /// Index into the flow.
+    phase: usize,
+    skipped: BTreeSet<Phase>,
     last_checks: Option<(Commit, Passed)>,
 }
 
 impl Work {
     pub(super) fn is_proved(&self, commit: &Commit) -> bool {
         self.proved.contains(commit)
+    }
+
+    /// The phase that the task is in.
+    pub(super) fn phase_of(&self, task: TaskId, facts: &Facts) -> Option<Phase> {
+        let phase = self.tasks.get(&task).map_or(0, |progress| progress.phase);
+        facts.mission_of(task).ok()?.policy.flow.get(phase).copied()
     }
 
     pub(super) fn note_sin(&mut self, fence: Fence, sin: &'static str) {
@@ -50,9 +59,17 @@ impl Work {
                 Some(sin) => Err(format!("attempt {fence} was accepted, although it {sin}")),
                 None => Ok(()),
             },
+            Event::Overridden { order, .. } => self.reorder(order, facts),
+            Event::ApprovalRejected { subject: Subject::Merge(task), .. } => {
+                let flow = &facts.mission_of(*task)?.policy.flow;
+                let progress = self.tasks.entry(*task).or_default();
+                // Whoever does it again does what was skipped, too.
+                flow.get(progress.phase).map(|phase| progress.skipped.remove(phase));
+                Ok(())
+            }
             Event::RetryScheduled { task, from: Restart::Flow, .. }
             | Event::TaskRequeued { task, .. } => {
-                self.tasks.entry(*task).or_default().phases_accepted = 0;
+                self.tasks.entry(*task).or_default().begin_anew();
                 Ok(())
             }
             Event::ChecksFinished { task, commit, results, .. } => {
@@ -60,11 +77,12 @@ impl Work {
                 self.judge_checks(*task, commit, results, policy, repo)
             }
             Event::PhaseAccepted { task, phase, change } => {
-                let checked = !facts.mission_of(*task)?.policy.checks.is_empty();
-                self.judge_phase(*task, *phase, change, checked)
+                let policy = &facts.mission_of(*task)?.policy;
+                let checked = !policy.checks.is_empty();
+                self.judge_phase(*task, (*phase, &policy.flow), change, checked)
             }
             Event::ChangeConflicted { task, question: Some(_), .. } => {
-                self.tasks.entry(*task).or_default().phases_accepted = 0;
+                self.tasks.entry(*task).or_default().begin_anew();
                 Ok(())
             }
             Event::TaskMerged { task, commit, .. } => {
@@ -104,8 +122,8 @@ impl Work {
                 format!("{id:?} starts before {need:?}")
             })?;
         }
-        let turn = self.tasks.entry(id).or_default().phases_accepted;
-        let expected = mission.policy.flow.get(turn);
+        let progress = self.tasks.entry(id).or_default();
+        let expected = mission.policy.flow.get(progress.phase);
         ensure(expected == Some(&phase), || format!("{id:?} does {phase}, not {expected:?}"))
     }
 
@@ -133,7 +151,13 @@ impl Work {
         Ok(())
     }
 
-    fn judge_phase(&mut self, id: TaskId, phase: Phase, change: &Commit, checked: bool) -> Verdict {
+    fn judge_phase(
+        &mut self,
+        id: TaskId,
+        (phase, flow): (Phase, &[Phase]),
+        change: &Commit,
+        checked: bool,
+    ) -> Verdict {
         let progress = self.tasks.entry(id).or_default();
         let wanted = match phase.expects() {
             Expectation::SomeCheckFails => Passed::No,
@@ -144,7 +168,44 @@ impl Work {
         ensure(!checked || proved, || {
             format!("{phase} of {id:?} was accepted, but its checks did not say {wanted:?}")
         })?;
-        progress.phases_accepted += 1;
+        ensure(flow.get(progress.phase) == Some(&phase), || {
+            format!("{phase} of {id:?} was accepted out of turn")
+        })?;
+        progress.go_on(flow);
         Ok(())
+    }
+
+    /// A person's order changes which phase is next.
+    fn reorder(&mut self, order: &Order, facts: &Facts) -> Verdict {
+        let flow = &facts.mission_of(order.task)?.policy.flow;
+        let progress = self.tasks.entry(order.task).or_default();
+        match order.action {
+            OverrideAction::SkipStep { step } => {
+                progress.skipped.insert(step);
+                if flow.get(progress.phase) == Some(&step) {
+                    progress.go_on(flow);
+                }
+            }
+            OverrideAction::Reset { step } => {
+                progress.skipped.remove(&step);
+                progress.phase = flow.iter().position(|of| *of == step).unwrap_or(0);
+            }
+            OverrideAction::ForceComplete | OverrideAction::Reassign { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+impl Progress {
+    /// To the next phase that nobody skipped; past the last one there is none.
+    fn go_on(&mut self, flow: &[Phase]) {
+        let later = flow.iter().enumerate().skip(self.phase + 1);
+        let next = later.filter(|(_, phase)| !self.skipped.contains(phase)).map(|(n, _)| n).next();
+        self.phase = next.unwrap_or(self.phase);
+    }
+
+    fn begin_anew(&mut self) {
+        self.phase = 0;
+        self.skipped.clear();
     }
 }

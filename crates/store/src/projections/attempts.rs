@@ -112,6 +112,7 @@ fn write(fence: Fence, attempt: &Attempt, ending: Ending<'_>, changes: &mut Chan
         Interruption::MissionPaused => "mission_paused",
         Interruption::ProviderParked => "provider_parked",
         Interruption::GaveWay { .. } => "gave_way",
+        Interruption::Overridden => "overridden",
     });
     let row = [
         fence.0.into(),

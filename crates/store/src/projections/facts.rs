@@ -73,6 +73,14 @@ impl Fold {
             | Event::TaskUnblocked { .. }
             | Event::TaskRequeued { .. }
             | Event::PersonNotified { .. }
+            | Event::PersonAssigned { .. }
+            | Event::WentAhead { .. }
+            | Event::ApprovalAsked { .. }
+            | Event::ApprovalGiven { .. }
+            | Event::ApprovalRejected { .. }
+            | Event::OverrideProposed { .. }
+            | Event::OverrideLapsed { .. }
+            | Event::Overridden { .. }
             | Event::LaneFormed { .. }
             | Event::LaneBuilt { .. }
             | Event::LanePassed { .. }

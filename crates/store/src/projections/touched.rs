@@ -1,5 +1,6 @@
 //! Which rows an event changes. Exhaustive, so that a new event has to say it too.
 
+use kapelle_core::approval::Subject;
 use kapelle_core::locks::LockGrant;
 use kapelle_core::state::Live;
 use kapelle_core::{Event, Fence, MissionId, State, TaskId};
@@ -42,9 +43,23 @@ impl Touched {
             | Event::SpendingStopped
             | Event::SpendingResumed { .. }
             | Event::PersonNotified { .. }
+            | Event::PersonAssigned { .. }
+            | Event::WentAhead { .. }
+            | Event::OverrideProposed { .. }
+            | Event::OverrideLapsed { .. }
             | Event::ProviderParked { .. }
             | Event::ProviderBack { .. }
             | Event::BreakerMoved { .. } => {}
+            Event::ApprovalAsked { gate } => self.subject(state, gate.subject),
+            Event::ApprovalGiven { subject, .. } | Event::ApprovalRejected { subject, .. } => {
+                self.subject(state, *subject);
+            }
+            Event::Overridden { order, .. } => {
+                self.task(state, order.task);
+                let dependents = state.task(order.task).map(|task| task.dependents.iter());
+                self.tasks.extend(dependents.into_iter().flatten());
+                self.team = Team::Changed;
+            }
             Event::LeaseGranted { task, fence, .. }
             | Event::CostCharged { task, fence, .. }
             | Event::AttemptFinished { task, fence, .. }
@@ -126,6 +141,18 @@ impl Touched {
     fn task(&mut self, state: &State, id: TaskId) {
         self.tasks.insert(id);
         self.missions.extend(state.task(id).map(|task| task.mission));
+    }
+
+    fn subject(&mut self, state: &State, subject: Subject) {
+        match subject {
+            Subject::Plan(mission) | Subject::Delivery(mission) => {
+                self.whole_mission(state, mission);
+            }
+            Subject::Start(task)
+            | Subject::Merge(task)
+            | Subject::External(task)
+            | Subject::Rollback(task) => self.task(state, task),
+        }
     }
 
     fn fence(&mut self, state: &State, fence: Fence) {

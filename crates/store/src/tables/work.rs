@@ -20,8 +20,14 @@ pub(super) fn agents() -> Table {
 
 pub(super) fn attempts() -> Table {
     let statuses = ["running", "finished", "asked", "failed", "interrupted", "cancelled"];
-    let causes =
-        ["host_restarted", "lease_expired", "mission_paused", "provider_parked", "gave_way"];
+    let causes = [
+        "host_restarted",
+        "lease_expired",
+        "mission_paused",
+        "provider_parked",
+        "overridden",
+        "gave_way",
+    ];
     let columns = vec![
         int("fence", "a number that is never given twice"),
         text("mission_id", "").refers_to("missions"),

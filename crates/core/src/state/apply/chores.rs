@@ -121,19 +121,18 @@ impl State {
     pub(in crate::state) fn accept_phase(&mut self, id: TaskId, change: &Commit) {
         self.unwant(id, Chore::Gate(id));
         let Some(task) = self.task(id) else { return };
-        let phases = self.mission(task.mission).map_or(0, |m| m.policy.flow.len());
-        let more = task.phase + 1 < phases;
+        let next = self.mission(task.mission).and_then(|m| task.next_phase(&m.policy));
         self.with_task(id, |t| {
             t.accepted = Some(change.clone());
+            t.accepted_by_phase.insert(t.phase, change.clone());
             t.unfinished = None;
             t.resume = None;
-            t.phase = if more { t.phase + 1 } else { t.phase };
-            t.retrying = t.retrying && more;
+            t.phase = next.unwrap_or(t.phase);
+            t.retrying = t.retrying && next.is_some();
         });
-        if more {
-            self.move_to(id, Stage::Ready);
-        } else {
-            self.enter_merge_queue(id);
+        match next {
+            Some(_) => self.move_to(id, Stage::Ready),
+            None => self.queue_or_wait(id),
         }
     }
 
@@ -158,7 +157,11 @@ impl State {
             task.merged = Some(commit.clone());
             task.ended_at = Some(at);
         });
-        self.with_mission_of(id, |mission| mission.failure_rate.succeeded());
+        let risk = self.task(id).and_then(|task| self.risk_of(task));
+        self.with_mission_of(id, |mission| {
+            mission.failure_rate.succeeded();
+            mission.note_risk(risk);
+        });
         self.move_to(id, Stage::Done);
         self.release_dependents(id);
     }

@@ -82,7 +82,7 @@ impl State {
         self.with_task(id, |task| change(task.hardship.get_or_insert_default()));
     }
 
-    fn cause_of(&self, task: TaskId) -> Option<Cause> {
+    pub(in crate::state) fn cause_of(&self, task: TaskId) -> Option<Cause> {
         let task = self.task(task)?;
         Some(Cause::of(task.mission, task.last_failure.as_ref()?))
     }
@@ -101,14 +101,14 @@ impl State {
         }
     }
 
-    fn raise_notice(&mut self, cause: Option<Cause>, task: Option<TaskId>) {
+    pub(in crate::state) fn raise_notice(&mut self, cause: Option<Cause>, task: Option<TaskId>) {
         if let Some(cause) = cause {
             self.notices.raised(&cause, task, self.at);
             self.retime_notices();
         }
     }
 
-    fn settle_notice(&mut self, cause: Option<Cause>, task: Option<TaskId>) {
+    pub(in crate::state) fn settle_notice(&mut self, cause: Option<Cause>, task: Option<TaskId>) {
         if let Some(cause) = cause {
             self.notices.settled(&cause, task);
             self.retime_notices();

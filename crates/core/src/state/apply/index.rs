@@ -1,5 +1,6 @@
 //! The indexes that `apply` keeps: who is ready, what is live, what is wanted.
 
+use crate::approval::Subject;
 use crate::effect::Effect;
 use crate::event::Chore;
 use crate::ids::{Fence, MissionId, TaskId};
@@ -26,7 +27,7 @@ impl State {
 
     pub(in crate::state) fn release_if_free(&mut self, id: TaskId) {
         if self.task(id).is_some_and(|t| t.waits_for == 0 && t.stage == Stage::Waiting) {
-            self.move_to(id, Stage::Ready);
+            self.wait_or_go(id);
         }
     }
 
@@ -34,8 +35,13 @@ impl State {
     pub(in crate::state) fn wait_or_go(&mut self, id: TaskId) {
         let Some(task) = self.task(id) else { return };
         let there = self.mission(task.mission).is_some_and(|m| m.tip.is_some());
-        let free = task.waits_for == 0 && there;
-        self.move_to(id, if free { Stage::Ready } else { Stage::Waiting });
+        let planned = !self.approvals.is_waiting(Subject::Plan(task.mission));
+        let free = task.waits_for == 0 && there && planned;
+        if free {
+            self.move_to(id, Stage::Ready);
+        } else if task.stage != Stage::Waiting {
+            self.move_to(id, Stage::Waiting);
+        }
     }
 
     /// Leaves the indexes of the old stage, enters those of the new one.
@@ -48,6 +54,7 @@ impl State {
                 Stage::Ready => m.counts.ready = m.counts.ready.saturating_sub(1),
                 Stage::Backoff { .. } => m.counts.parked -= 1,
                 Stage::Asking { .. } => m.counts.asking -= 1,
+                Stage::Approval { .. } => m.counts.gated -= 1,
                 Stage::DeadLetter => m.counts.dead -= 1,
                 Stage::Blocked { .. } => m.counts.blocked -= 1,
                 Stage::Done => m.counts.completed -= 1,
@@ -57,6 +64,7 @@ impl State {
                 Stage::Ready => m.counts.ready += 1,
                 Stage::Backoff { .. } => m.counts.parked += 1,
                 Stage::Asking { .. } => m.counts.asking += 1,
+                Stage::Approval { .. } => m.counts.gated += 1,
                 Stage::Done => m.counts.completed += 1,
                 Stage::RolledBack => m.counts.rolled_back += 1,
                 Stage::DeadLetter => m.counts.dead += 1,
@@ -71,7 +79,9 @@ impl State {
             self.timers.insert((until, Timer::Backoff(id)));
         }
         self.with_task(id, |task| task.stage = stage);
+        self.leave_gate(&old);
         self.reschedule(id, &old);
+        self.note_question(id);
         if leaves_queue {
             self.with_change(id, |queue| queue.withdrawn(id));
         }
@@ -173,6 +183,7 @@ impl State {
             (&mut self.with_chores, chores),
             (&mut self.with_ready, ready),
             (&mut self.with_merges, merges),
+            (&mut self.with_asks, open && !mission.to_ask.is_empty()),
         ];
         for (set, wanted) in sets {
             if wanted {

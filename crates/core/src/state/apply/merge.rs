@@ -8,7 +8,7 @@ use crate::ids::{Commit, MissionId, TaskId};
 use crate::merge::{
     AfterConflict, AfterTests, Change, LaneId, LanePlan, MergeQueue, News, Paths, Work,
 };
-use crate::mission::{Mission, MissionStage};
+use crate::mission::Mission;
 use crate::plan::TaskKind;
 use crate::rollback::{Landing, Migration, Revert, Tree};
 use crate::state::{Live, State};
@@ -68,10 +68,8 @@ impl State {
             Event::RollbackStarted { mission, task, tasks, .. } => {
                 self.with_mission(*mission, |m| {
                     m.merging.rollbacks.insert(*task, tasks.clone());
-                    if let MissionStage::Proposed { .. } = m.stage {
-                        m.stage = MissionStage::Open;
-                    }
                 });
+                self.withdraw_proposal(*mission);
                 self.sync_merge(*mission);
             }
             Event::RevertBuilt { task, fence, change } => {

@@ -52,10 +52,12 @@ impl State {
             Event::DeliveryProposed { mission, commit } => {
                 let stage = MissionStage::Proposed { commit: commit.clone() };
                 self.with_mission(*mission, |m| m.stage = stage);
+                self.open_delivery(*mission, commit);
             }
             Event::DeliveryApproved { mission, commit, by } => {
                 let stage = MissionStage::Approved { commit: commit.clone(), by: by.clone() };
                 self.with_mission(*mission, |m| m.stage = stage);
+                self.delivery_approved(*mission);
                 self.want(*mission, Chore::Delivery(*mission));
             }
             Event::DeliveryRefused { mission, fence, reason } => {
@@ -66,6 +68,9 @@ impl State {
                         m.stage = MissionStage::Proposed { commit: commit.clone() };
                     }
                 });
+                if let Some(commit) = self.mission(*mission).and_then(|m| m.proposed().cloned()) {
+                    self.open_delivery(*mission, &commit);
+                }
             }
             Event::MissionDelivered { mission, fence, commit, at } => {
                 self.end_live(*fence);
@@ -112,6 +117,8 @@ impl State {
             chore_failures: 0,
             abandoned: 0,
             failure_rate: FailureRate::default(),
+            riskiest: None,
+            to_ask: BTreeSet::new(),
         });
         self.ledger.mission_capped(*mission, policy.budget.mission_usd_max);
         self.want(*mission, Chore::Branch(*mission));
@@ -171,7 +178,9 @@ impl State {
         }
         let of_mission = |timer: &Timer, state: &State| match timer {
             Timer::Chore(mission, _) => *mission == id,
-            Timer::Backoff(task) => state.task(*task).is_some_and(|t| t.mission == id),
+            Timer::Backoff(task) | Timer::Override(task) => {
+                state.task(*task).is_some_and(|t| t.mission == id)
+            }
             Timer::Renewal(mission) => *mission == id,
             Timer::Lease(_)
             | Timer::Deadline(_)
@@ -189,12 +198,15 @@ impl State {
             m.paused = None;
             m.ended_at = Some(at);
             m.chores.clear();
+            m.to_ask.clear();
             m.counts.ready = 0;
             let landings = std::mem::take(&mut m.merging.landings);
             m.merging = Merging { landings, ..Merging::default() };
             m.counts.parked = 0;
             m.counts.asking = 0;
+            m.counts.gated = 0;
         });
+        self.forget_people_of(id);
         self.notices.mission_ended(id);
         self.retime_notices();
     }
@@ -222,6 +234,9 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         failures: BTreeMap::new(),
         last_failure: None,
         hardship: None,
+        asked_at: None,
+        skipped: BTreeSet::new(),
+        accepted_by_phase: BTreeMap::new(),
         accepted: None,
         unfinished: None,
         phase_base: None,

@@ -3,7 +3,6 @@
 use crate::checklist::Checklist;
 use crate::event::Event;
 use crate::ids::{AgentId, MissionId, Role, TaskId};
-use crate::mission::MissionStage;
 use crate::plan::batch::Batch;
 use crate::state::State;
 use crate::task::{Said, Stage};
@@ -54,8 +53,8 @@ impl State {
     pub(in crate::state) fn add_gap(&mut self, mission: MissionId, first: TaskId, count: u32) {
         self.with_mission(mission, |m| {
             m.gaps.planned();
-            m.stage = MissionStage::Open;
         });
+        self.withdraw_proposal(mission);
         if self.mission(mission).is_some_and(|m| m.tip.is_some()) {
             for number in first.0..first.0 + count {
                 self.release_if_free(TaskId(number));

@@ -1,5 +1,6 @@
 //! The queue's part of the fold: who waits, who works, what is behind each task.
 
+use crate::approval::Subject;
 use crate::ids::{AgentId, Fence, MissionId, TaskId};
 use crate::locks::LockGrant;
 use crate::plan::Priority;
@@ -71,6 +72,7 @@ impl State {
             }
             self.schedule.queue.left(id);
             self.schedule.chains.closed(id);
+            self.schedule.bound.remove(&id);
             self.unlock(id);
         }
     }
@@ -86,6 +88,7 @@ impl State {
     pub(in crate::state) fn set_priority(&mut self, id: TaskId, priority: Priority) {
         self.with_task(id, |task| task.priority = priority);
         self.restand(id);
+        self.note_question(id);
     }
 
     /// Something that the score is made of has changed.
@@ -125,6 +128,7 @@ fn is_in_hand(stage: &Stage) -> bool {
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
         | Stage::Asking { .. }
+        | Stage::Approval { .. }
         | Stage::Blocked { .. }
         | Stage::Done
         | Stage::RolledBack
@@ -139,11 +143,13 @@ fn is_open(stage: &Stage) -> bool {
         | Stage::Ready
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
-        | Stage::Asking { .. } => true,
+        | Stage::Asking { .. }
+        | Stage::Approval { subject: Subject::Start(_) } => true,
         Stage::Working { .. }
         | Stage::Gating { .. }
         | Stage::Queued
         | Stage::Merging { .. }
+        | Stage::Approval { .. }
         | Stage::Blocked { .. }
         | Stage::Done
         | Stage::RolledBack

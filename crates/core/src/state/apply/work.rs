@@ -1,5 +1,6 @@
 //! Agents at work: leases, costs, outcomes, questions, retries.
 
+use crate::approval::Subject;
 use crate::checklist::Checklist;
 use crate::effect::Effect;
 use crate::event::{Chore, Event, Interruption, Restart};
@@ -52,6 +53,7 @@ impl State {
                     Interruption::HostRestarted
                     | Interruption::LeaseExpired
                     | Interruption::MissionPaused
+                    | Interruption::Overridden
                     | Interruption::GaveWay { .. } => Billed::Later,
                 };
                 if let Interruption::GaveWay { to } = cause {
@@ -69,9 +71,15 @@ impl State {
                 self.with_task(*task, |t| {
                     t.unfinished = change.clone().or(t.unfinished.take());
                 });
+                let now = self.at;
+                self.with_task(*task, |t| t.asked_at = Some(now));
                 self.move_to(*task, Stage::Asking { question: question.clone() });
             }
-            Event::CheckpointAnswered { task, resume_id, input, .. } => {
+            Event::CheckpointAnswered { task, resume_id, input, by } => {
+                let asked = self.task(*task).and_then(|t| Some((t.mission, t.asked_at?)));
+                if let Some((mission, at)) = asked.filter(|_| by.0 != "configuration") {
+                    self.note_attention(mission, at);
+                }
                 self.with_task(*task, |t| {
                     t.resume = Some(ResumeData {
                         checkpoint_id: resume_id.clone(),
@@ -165,6 +173,8 @@ impl State {
         self.take_seat(*agent, *task, *fence);
         self.begin_running(*task, *fence, *agent);
         self.note_hand(*task, *agent);
+        self.schedule.bound.remove(task);
+        self.close_gate(Subject::Start(*task));
         self.timers.insert((*expires_at, Timer::Lease(*fence)));
         self.timers.insert((*deadline, Timer::Deadline(*fence)));
         let lease = Lease {
