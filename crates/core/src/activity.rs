@@ -1,5 +1,6 @@
 //! The activity log: one sentence for every event that a person would want to hear of.
 
+mod council;
 mod merging;
 
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,14 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::TaskBlocked { .. }
         | Event::TaskUnblocked { .. }
         | Event::TaskRequeued { .. } => return failure_line(state, event),
+        Event::CouncilConvened { .. }
+        | Event::VoteCast { .. }
+        | Event::VoteDropped { .. }
+        | Event::CouncilClosed { .. }
+        | Event::CouncilDecided { .. }
+        | Event::CouncilResolved { .. }
+        | Event::CouncilAbandoned { .. }
+        | Event::SolutionRecalled { .. } => council::told(state, event)?,
         Event::PersonNotified { causes } => {
             let told: Vec<String> = causes.iter().map(ToString::to_string).collect();
             Told::warn(format!("needs a person: {}", told.join("; ")))

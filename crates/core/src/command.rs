@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::breaker::BreakerKey;
+use crate::council::{self, CouncilId, Findings, Vote};
 use crate::failure::Failure;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::Limit;
@@ -12,6 +13,7 @@ use crate::plan::{Plan, Priority};
 use crate::policy::Policy;
 use crate::rate::Provider;
 use crate::report::{Question, Report, Usage};
+use crate::routing::ModelName;
 use crate::scaling::ManualScale;
 use crate::settings::Settings;
 
@@ -117,6 +119,25 @@ pub enum Command {
         task: TaskId,
         reason: String,
         by: Actor,
+    },
+    /// From a person or an orchestrator: ask a council about this task, perhaps these members.
+    ConveneCouncil {
+        task: TaskId,
+        question: council::Question,
+        panel: Vec<ModelName>,
+        by: Actor,
+    },
+    /// From a member of a council, through whoever runs it: its vote, and what it cost.
+    CastVote {
+        council: CouncilId,
+        vote: Box<Vote>,
+        spent: Usd,
+    },
+    /// From the judge of a council, and from the checks of what was proposed.
+    JudgeCouncil {
+        council: CouncilId,
+        findings: Box<Findings>,
+        spent: Usd,
     },
     /// From a person, who knows that a provider takes work again.
     UnparkProvider {
@@ -239,6 +260,9 @@ impl Command {
             | Command::ResumeSpending { .. }
             | Command::ReportSpending { .. }
             | Command::RequeueTask { .. }
+            | Command::ConveneCouncil { .. }
+            | Command::CastVote { .. }
+            | Command::JudgeCouncil { .. }
             | Command::SetPriority { .. }
             | Command::UnparkProvider { .. }
             | Command::ResetBreaker { .. }

@@ -28,6 +28,7 @@ use crate::time::Timestamp;
 mod apply;
 mod chores;
 mod clock;
+mod council;
 mod decide;
 mod failure;
 mod merge;
@@ -41,10 +42,12 @@ mod schedule;
 mod seats;
 mod work;
 
+pub use council::{Advice, Opinion};
 pub use money::Hindrance;
 pub use providers::UNROUTED;
 pub use schedule::Held;
 
+use council::Councils;
 use providers::Traffic;
 use schedule::Schedule;
 
@@ -82,6 +85,7 @@ pub struct State {
     permits: Permits,
     breakers: Breakers,
     traffic: Traffic,
+    councils: Councils,
 }
 
 /// What a fence stands for while it is current.
@@ -160,6 +164,7 @@ impl State {
             self.schedule.locks.wake_at(),
             self.permits.next_back_at(),
             self.breakers.next_at(),
+            self.councils.chamber.wake_at(),
         ];
         moments.into_iter().flatten().min()
     }

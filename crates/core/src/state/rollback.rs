@@ -136,6 +136,7 @@ fn has_begun(task: &Task) -> bool {
         | Stage::Merging { .. }
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
+        | Stage::Deliberating { .. }
         | Stage::Asking { .. }
         | Stage::Done => true,
     }

@@ -64,6 +64,14 @@ impl Touched {
             | Event::LocksExpired { task }
             | Event::PrioritySet { task, .. }
             | Event::TroubleMet { task, .. }
+            | Event::CouncilConvened { task, .. }
+            | Event::VoteCast { task, .. }
+            | Event::VoteDropped { task, .. }
+            | Event::CouncilClosed { task, .. }
+            | Event::CouncilDecided { task, .. }
+            | Event::CouncilResolved { task, .. }
+            | Event::CouncilAbandoned { task, .. }
+            | Event::SolutionRecalled { task, .. }
             | Event::TaskUnblocked { task }
             | Event::TaskRequeued { task, .. }
             | Event::ChangeConflicted { task, .. }

@@ -46,7 +46,7 @@ impl State {
         self.with_mission(mission, |m| {
             match &old {
                 Stage::Ready => m.counts.ready = m.counts.ready.saturating_sub(1),
-                Stage::Backoff { .. } => m.counts.parked -= 1,
+                Stage::Backoff { .. } | Stage::Deliberating { .. } => m.counts.parked -= 1,
                 Stage::Asking { .. } => m.counts.asking -= 1,
                 Stage::DeadLetter => m.counts.dead -= 1,
                 Stage::Blocked { .. } => m.counts.blocked -= 1,
@@ -55,7 +55,7 @@ impl State {
             }
             match &stage {
                 Stage::Ready => m.counts.ready += 1,
-                Stage::Backoff { .. } => m.counts.parked += 1,
+                Stage::Backoff { .. } | Stage::Deliberating { .. } => m.counts.parked += 1,
                 Stage::Asking { .. } => m.counts.asking += 1,
                 Stage::Done => m.counts.completed += 1,
                 Stage::RolledBack => m.counts.rolled_back += 1,
@@ -71,6 +71,7 @@ impl State {
             self.timers.insert((until, Timer::Backoff(id)));
         }
         self.with_task(id, |task| task.stage = stage);
+        self.leave_council(&old);
         self.reschedule(id, &old);
         if leaves_queue {
             self.with_queue(mission, |queue| queue.withdrawn(id));

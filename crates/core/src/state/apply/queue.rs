@@ -126,6 +126,7 @@ fn is_in_hand(stage: &Stage) -> bool {
         | Stage::Ready
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
+        | Stage::Deliberating { .. }
         | Stage::Asking { .. }
         | Stage::Blocked { .. }
         | Stage::Done
@@ -141,6 +142,7 @@ fn is_open(stage: &Stage) -> bool {
         | Stage::Ready
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
+        | Stage::Deliberating { .. }
         | Stage::Asking { .. } => true,
         Stage::Working { .. }
         | Stage::Gating { .. }
