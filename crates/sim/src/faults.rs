@@ -79,6 +79,15 @@ pub(crate) struct Faults {
     pub person_prioritise: u32,
     /// Somebody takes back what has landed.
     pub person_rollback: u32,
+    /// Somebody calls a council, about anything.
+    pub person_council: u32,
+    pub member_silent: u32,
+    pub member_late: u32,
+    pub member_twice: u32,
+    /// Votes under another name.
+    pub member_lies: u32,
+    /// Votes without evidence.
+    pub member_lazy: u32,
 }
 
 impl Faults {
@@ -149,6 +158,12 @@ impl Faults {
             (&mut self.person_rules, 100),
             (&mut self.person_prioritise, 300),
             (&mut self.person_rollback, 250),
+            (&mut self.person_council, 300),
+            (&mut self.member_silent, 300),
+            (&mut self.member_late, 300),
+            (&mut self.member_twice, 300),
+            (&mut self.member_lies, 200),
+            (&mut self.member_lazy, 500),
         ]
     }
 }

@@ -18,6 +18,7 @@ use kapelle_core::{
 mod merging;
 
 mod agents;
+mod council;
 mod plans;
 
 type Decision = Result<Vec<Event>, Refusal>;
@@ -148,6 +149,17 @@ pub enum Mutant {
     NeverCloses,
     /// Work goes to whoever is first in the catalogue.
     FirstInTheBook,
+
+    /// Two votes of one family count as two.
+    OneFamily,
+    /// Members are asked before there is money for them.
+    CouncilOnCredit,
+    /// The votes are opened as soon as there is one.
+    PeeksAtVotes,
+    /// "Looks good" is a vote.
+    CountsPraise,
+    /// What most want is done, although its checks fail.
+    MajorityRules,
 }
 
 impl Mutant {
@@ -210,6 +222,11 @@ impl Mutant {
         Mutant::NeverOpens,
         Mutant::NeverCloses,
         Mutant::FirstInTheBook,
+        Mutant::OneFamily,
+        Mutant::CouncilOnCredit,
+        Mutant::PeeksAtVotes,
+        Mutant::CountsPraise,
+        Mutant::MajorityRules,
     ];
 }
 
@@ -527,11 +544,14 @@ impl Rules for Planted {
         }
         let decided = agents::falsify(self.mutant, decided, command);
         let events = plans::falsify(self.mutant, decided, command, state)?;
-        Ok(self.falsify(events, command, now))
+        let mut events = self.falsify(events, command, now);
+        council::falsify(self.mutant, &mut events, Some(command), state, now);
+        Ok(events)
     }
 
     fn next(&self, state: &State, now: Timestamp) -> Vec<Event> {
         let mut events = state.next(now);
+        council::falsify(self.mutant, &mut events, None, state, now);
         match self.mutant {
             Mutant::SleepyWatchdog => {
                 events.retain(|event| !matches!(event, Event::SpendingPaused { .. }));

@@ -13,6 +13,7 @@ use kapelle_core::{Command, Commit, Event, Fence, MissionId, Record, Refusal, St
 use crate::repository::Repository;
 
 mod agents;
+mod council;
 mod facts;
 mod failure;
 mod leases;
@@ -27,6 +28,7 @@ mod work;
 mod tests;
 
 use agents::Agents;
+use council::Councils;
 pub(crate) use facts::Facts;
 use failure::Failures;
 use leases::Leases;
@@ -62,6 +64,7 @@ pub(crate) struct Oracle {
     work: Work,
     failures: Failures,
     merges: Merges,
+    councils: Councils,
     events: u64,
 }
 
@@ -109,7 +112,9 @@ impl Oracle {
             self.merges.observe(&record.event, &self.facts, &self.work, repo)?;
             self.work.observe(&record.event, &self.facts, repo)?;
             self.failures.observe(record, &self.facts)?;
+            self.councils.observe(record, &self.facts)?;
             self.fold(record)?;
+            self.councils.judge_seal(&record.event, &self.shadow)?;
         }
         if let [Command::HostStarted] = inputs {
             let failed = records.iter().find(|record| match &record.event {
@@ -124,6 +129,7 @@ impl Oracle {
         self.leases.hear(inputs, now);
         self.books.close(&self.shadow, now)?;
         self.failures.close(now, &self.facts)?;
+        self.councils.close(now, &self.facts)?;
         self.merges.close()?;
         self.providers.close(now)?;
         self.judge_diligence(now)?;

@@ -58,6 +58,11 @@ fn every_kind_of_event_happens() {
         "chore_started",
         "chore_withdrawn",
         "cost_charged",
+        "council_abandoned",
+        "council_closed",
+        "council_convened",
+        "council_decided",
+        "council_resolved",
         "delivery_approved",
         "delivery_proposed",
         "delivery_refused",
@@ -95,6 +100,7 @@ fn every_kind_of_event_happens() {
         "scale_refused",
         "session_started",
         "settings_changed",
+        "solution_recalled",
         "spending_paused",
         "spending_resumed",
         "spending_stopped",
@@ -110,6 +116,8 @@ fn every_kind_of_event_happens() {
         "task_unblocked",
         "team_changed",
         "trouble_met",
+        "vote_cast",
+        "vote_dropped",
     ];
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
 }
