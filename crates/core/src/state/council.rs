@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::State;
 use super::decide::Decision;
-use super::failure::Blow;
+use super::failure::{Blow, failed_attempt};
 use super::people::signed;
 use crate::council::{
     Brief, CheckStanding, Checked, Choice, Convening, Convocation, Council, CouncilId, Dropped,
@@ -23,7 +23,7 @@ use crate::council::{
 use crate::escalation::{HumanBecause, Ladder, Next, Trouble};
 use crate::event::{Event, PauseReason, Restart};
 use crate::failure::FailureKind;
-use crate::ids::{Actor, Commit, MissionId, TaskId};
+use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::ledger::{
     self, Account, Charge, Crew, Drawn, Purpose, Request, Reservation, ReservationId, Unit,
 };
@@ -32,6 +32,7 @@ use crate::mission::Mission;
 use crate::money::Usd;
 use crate::plan::TaskKind;
 use crate::refusal::Refusal;
+use crate::report::Usage;
 use crate::routing::ModelName;
 use crate::task::{Stage, Task};
 use crate::time::Timestamp;
@@ -222,19 +223,54 @@ impl State {
         because: Summons,
         now: Timestamp,
     ) -> Result<Event, ledger::Refusal> {
-        let usd = convocation.reserved;
-        let request = Request {
-            account: council_account(task),
-            unit: Unit::Attempt,
-            usd,
-            estimate: usd,
-            tokens: limits::ATTEMPT_TOKENS_MIN,
-        };
+        let request = council_request(task, convocation.reserved);
         let Reservation { pool, estimate, .. } = self.ledger.reserve(&request, now)?;
         let reservation = Drawn { pool, purpose: Purpose::Council, estimate };
         let (council, task) = (self.councils.chamber.next_id(), task.id);
         let convocation = Box::new(convocation);
         Ok(Event::CouncilConvened { council, task, because, convocation, reservation })
+    }
+
+    /// The attempt that calls a council is paid before it: what it spent beyond its reservation is
+    /// not there for the council.
+    pub(super) fn pay_before_asking(&self, events: &mut Vec<Event>, ended: Fence, now: Timestamp) {
+        let asked = events.iter().position(|event| matches!(event, Event::CouncilConvened { .. }));
+        let Some(asked) = asked else { return };
+        let mut ledger = self.ledger.clone();
+        let mut failure = None;
+        for event in &*events {
+            match event {
+                Event::CostCharged { fence, usd, usage, .. } => {
+                    let tokens = usage.iter().map(Usage::tokens).fold(0, u64::saturating_add);
+                    let charge = self.charge_of(*fence, *usd, tokens, now);
+                    charge.into_iter().for_each(|charge| drop(ledger.charged(&charge)));
+                }
+                Event::AttemptFailed { failure: told, .. } => failure = Some(told.clone()),
+                _ => {}
+            }
+        }
+        let Event::CouncilConvened { task, convocation, .. } = &events[asked] else { return };
+        let Ok((task, mission)) = self.task_or_refuse(*task) else { return };
+        let refused = ledger.reserve(&council_request(task, convocation.reserved), now).err();
+        let (Some(refusal), Some(failure)) = (refused, failure) else { return };
+        let because = HumanBecause::NoCouncil { council: ToHuman::Money { refusal } };
+        let story = task.hardship.as_ref().map(|hardship| hardship.story.clone());
+        let mut story = story.unwrap_or_default();
+        story.failed(failed_attempt(task, mission, &failure, now));
+        let letter = self.letter(task, because.clone(), story, now);
+        let mut buried = self.bury((task, mission), letter, Some(ended));
+        if events.iter().any(|event| matches!(event, Event::MissionPaused { .. })) {
+            let falls = |event: &Event| {
+                matches!(event, Event::TaskDeadLettered { .. } | Event::TaskBlocked { .. })
+            };
+            buried.retain(falls);
+        }
+        events.splice(asked..=asked, buried);
+        for event in events {
+            if let Event::TroubleMet { next: next @ Next::ConveneCouncil, .. } = event {
+                *next = Next::AskHuman { because: because.clone() };
+            }
+        }
     }
 
     /// A vote that shows nothing does not count, but its member has had its turn.
@@ -447,6 +483,11 @@ pub(super) fn council_account(task: &Task) -> Account {
         purpose: Purpose::Council,
         priority: task.priority,
     }
+}
+
+fn council_request(task: &Task, usd: Usd) -> Request {
+    let (account, tokens) = (council_account(task), limits::ATTEMPT_TOKENS_MIN);
+    Request { account, unit: Unit::Attempt, usd, estimate: usd, tokens }
 }
 
 /// What the checks said about a change of this task; None if it is no change of it.

@@ -1,5 +1,6 @@
 //! The council through the engine: who is asked, what is sealed, what it costs, what follows.
 
+use kapelle_core::command::Spending;
 use kapelle_core::council::{
     CheckStanding, Checked, Choice, CouncilId, CouncilPolicy, Dropped, Evidence, Findings,
     InvalidCouncil, InvalidVote, Member, NoVerdict, NotInSession, Outcome, PanelRefused, Question,
@@ -455,6 +456,30 @@ fn a_council_that_cannot_be_paid_is_not_asked() {
     assert!(told.contains(&Limit::CouncilDay.to_string()), "{told}");
     let refused = world.send(by_hand(&world, Question::Problem, &[]));
     assert_eq!(refused, Err(Refusal::NoCouncil { why: ToHuman::Money { refusal } }));
+}
+
+/// Seed 3002: the attempt that calls a council is paid first, and may leave nothing for it.
+#[test]
+fn an_attempt_that_overspends_leaves_no_money_for_its_council() {
+    let mut world = world(settings(|_| {}));
+    for _ in 0..3 {
+        world.finish("1", failed(FailureKind::AgentError));
+        world.wait(60_000);
+    }
+    let (fence, outcome) = (world.fence_of("1"), failed(FailureKind::AgentError));
+    let usd = world.state().mission(M1).unwrap().policy.budget.mission_usd_max;
+    let spent = Spending { usd, ..Spending::default() };
+    let events = world.must(Command::FinishAttempt { fence, outcome, spent });
+    assert_eq!(panel(&events), [""; 0], "{events:?}");
+    let money = |because: &HumanBecause| {
+        matches!(because, HumanBecause::NoCouncil { council: ToHuman::Money { .. } })
+    };
+    assert!(because(&events).is_some_and(|because| money(&because)), "{events:?}");
+    let told = events.iter().any(|event| {
+        matches!(event, Event::TroubleMet { next: Next::AskHuman { because }, .. } if money(because))
+    });
+    assert!(told, "{events:?}");
+    assert_eq!(world.status("1"), Status::DeadLetter);
 }
 
 /// CON-12: what was reserved is charged as far as it was spent, and the rest goes back.
