@@ -1,6 +1,7 @@
 //! Looking: status, tasks, log, why. Read from the journal; nothing is disturbed.
 
-use kapelle_core::{Seq, State, why};
+use kapelle_core::council::visible;
+use kapelle_core::{Record, Seq, State, why};
 use kapelle_server::{view, wire};
 use kapelle_store::AuditError;
 
@@ -106,7 +107,10 @@ pub async fn log(args: LogArgs) -> Result<Exit, Problem> {
     for record in history {
         let record = record?;
         if args.json {
-            print(serde_json::to_string(&record).map_err(Problem::environment)?);
+            // What is voted in an open council is nobody's to see.
+            let event = visible(engine.state(), &record.event).into_owned();
+            let shown = Record { event, ..record };
+            print(serde_json::to_string(&shown).map_err(Problem::environment)?);
         } else {
             for line in lines(engine.state(), &[record]) {
                 print(line);

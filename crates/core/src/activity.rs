@@ -1,5 +1,6 @@
 //! The activity log: one sentence for every event that a person would want to hear of.
 
+mod council;
 mod merging;
 mod people;
 
@@ -107,6 +108,14 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::OverrideProposed { .. }
         | Event::OverrideLapsed { .. }
         | Event::Overridden { .. } => people::told(state, event)?,
+        Event::CouncilConvened { .. }
+        | Event::VoteCast { .. }
+        | Event::VoteDropped { .. }
+        | Event::CouncilClosed { .. }
+        | Event::CouncilDecided { .. }
+        | Event::CouncilResolved { .. }
+        | Event::CouncilAbandoned { .. }
+        | Event::SolutionRecalled { .. } => council::told(state, event)?,
         Event::PersonNotified { causes } => {
             let told: Vec<String> = causes.iter().map(ToString::to_string).collect();
             let to_know = causes.iter().all(|cause| cause.matter == Matter::WentAhead);

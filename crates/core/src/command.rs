@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::approval::{Order, PersonRole, Subject};
 use crate::breaker::BreakerKey;
+use crate::council::{self, CouncilId, Findings, Vote};
 use crate::failure::Failure;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::Limit;
@@ -13,6 +14,7 @@ use crate::plan::{Plan, Priority};
 use crate::policy::Policy;
 use crate::rate::Provider;
 use crate::report::{Question, Report, Usage};
+use crate::routing::ModelName;
 use crate::scaling::ManualScale;
 use crate::settings::Settings;
 
@@ -118,6 +120,25 @@ pub enum Command {
         task: TaskId,
         reason: String,
         by: Actor,
+    },
+    /// From a person or an orchestrator: ask a council about this task, perhaps these members.
+    ConveneCouncil {
+        task: TaskId,
+        question: council::Question,
+        panel: Vec<ModelName>,
+        by: Actor,
+    },
+    /// From a member of a council, through whoever runs it: its vote, and what it cost.
+    CastVote {
+        council: CouncilId,
+        vote: Box<Vote>,
+        spent: Usd,
+    },
+    /// From the judge of a council, and from the checks of what was proposed.
+    JudgeCouncil {
+        council: CouncilId,
+        findings: Box<Findings>,
+        spent: Usd,
     },
     /// From a person, who knows that a provider takes work again.
     UnparkProvider {
@@ -268,6 +289,9 @@ impl Command {
             | Command::ResumeSpending { .. }
             | Command::ReportSpending { .. }
             | Command::RequeueTask { .. }
+            | Command::ConveneCouncil { .. }
+            | Command::CastVote { .. }
+            | Command::JudgeCouncil { .. }
             | Command::SetPriority { .. }
             | Command::UnparkProvider { .. }
             | Command::ResetBreaker { .. }

@@ -5,7 +5,7 @@
 //! checks say is not weighed at all.
 //!
 //! Invariants: no panel has two members of one family; a choice whose checks failed never wins,
-//! by no strategy and no majority; spending and reservations stay within the caps.
+//! by no strategy and no majority.
 
 mod ballot;
 mod brief;
@@ -15,21 +15,21 @@ mod history;
 mod judge;
 mod member;
 mod policy;
-mod purse;
 mod record;
 mod session;
 mod strategy;
 mod telling;
+mod view;
 
 pub use ballot::{Choice, Evidence, InvalidVote, Vote};
 pub use brief::{Brief, ProblemKey};
 pub use chamber::{Council, NotInSession};
-pub use convene::{Convening, Convocation, Petition, Summons, ToHuman};
+pub use convene::{Convening, Convocation, Petition, Rules, Summons, ToHuman};
 pub use history::{History, ModelRecord, Remembered};
 pub use judge::{BadScore, JudgeWeights, Score};
-pub use member::{Lineage, Member, Model, PanelRefused, check_panel};
+pub use member::{Member, PanelRefused, check_panel};
 pub use policy::{CouncilPolicy, InvalidCouncil, LazyRule, Quorum, Size, Switch};
-pub use purse::Purse;
 pub use record::{CouncilRecord, Metrics, Outcome};
 pub use session::{CouncilId, Dropped, Question, Sealed, Session, VoteRefused};
 pub use strategy::{CheckStanding, Checked, Findings, NoVerdict, Rejection, Strategy, Verdict};
+pub use view::visible;

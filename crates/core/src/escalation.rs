@@ -15,6 +15,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::council::{NoVerdict, ToHuman};
 use crate::failure::FailureKind;
 
 mod letter;
@@ -93,7 +94,7 @@ pub enum Trouble {
 
 impl Trouble {
     /// Whether another opinion could help. The rest is weather, money or keys.
-    fn is_debatable(self) -> bool {
+    pub(crate) fn is_debatable(self) -> bool {
         match self {
             Trouble::TestsFail => true,
             Trouble::Failure(kind) => matches!(
@@ -192,6 +193,13 @@ pub enum HumanBecause {
     CouncilTooSmall {
         members: u32,
     },
+    /// A council should have been asked, and could not be.
+    NoCouncil {
+        council: ToHuman,
+    },
+    CouncilUndecided {
+        council: NoVerdict,
+    },
 }
 
 impl fmt::Display for HumanBecause {
@@ -208,6 +216,10 @@ impl fmt::Display for HumanBecause {
             }
             HumanBecause::CouncilTooSmall { members } => {
                 write!(f, "a council of {members} would be one opinion")
+            }
+            HumanBecause::NoCouncil { council } => write!(f, "no council was asked: {council}"),
+            HumanBecause::CouncilUndecided { council } => {
+                write!(f, "the council did not agree: {council}")
             }
         }
     }

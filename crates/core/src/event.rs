@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::approval::{Assessment, Gate, Order, PersonRole, Subject};
 use crate::breaker::{Breaker, BreakerKey, BreakerRefusal};
 use crate::command::CheckResult;
+use crate::council::{
+    self, Convocation, CouncilId, Dropped, Findings, ProblemKey, Remembered, Summons, Vote,
+};
 use crate::escalation::{Cause, DeadLetter, Next, Resume, Trouble};
 use crate::failure::Failure;
 use crate::flow::Phase;
@@ -26,7 +29,7 @@ use crate::policy::Policy;
 use crate::queue::{Because, Pick};
 use crate::rate::Provider;
 use crate::report::{Question, Usage, Verification};
-use crate::routing::{NoRoute, Route};
+use crate::routing::{ModelName, NoRoute, Route};
 use crate::scaling::{ScaleReason, ScaleRefusal};
 use crate::settings::Settings;
 use crate::time::Timestamp;
@@ -279,6 +282,62 @@ pub enum Event {
         task: TaskId,
         reason: String,
         by: Actor,
+    },
+    /// Models of different families are asked, and paid out of this reservation.
+    CouncilConvened {
+        council: CouncilId,
+        task: TaskId,
+        because: Summons,
+        convocation: Box<Convocation>,
+        reservation: Drawn,
+    },
+    /// Sealed until the council closes: show it to nobody but through `council::visible`.
+    VoteCast {
+        council: CouncilId,
+        task: TaskId,
+        vote: Box<Vote>,
+        spent: Usd,
+    },
+    /// A vote that does not count; its member has had its turn.
+    VoteDropped {
+        council: CouncilId,
+        task: TaskId,
+        model: ModelName,
+        why: Dropped,
+        spent: Usd,
+    },
+    /// The votes are open. What its judge and the checks say is waited for until `judged_by`.
+    CouncilClosed {
+        council: CouncilId,
+        task: TaskId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        judged_by: Option<Timestamp>,
+    },
+    /// What votes and findings say together, and what it cost to ask.
+    CouncilDecided {
+        council: CouncilId,
+        task: TaskId,
+        verdict: council::Verdict,
+        findings: Box<Findings>,
+        cost: Usd,
+    },
+    /// The winner was tried, and this came of it.
+    CouncilResolved {
+        council: CouncilId,
+        task: TaskId,
+        outcome: council::Outcome,
+    },
+    /// Nobody needs its answer any more.
+    CouncilAbandoned {
+        council: CouncilId,
+        task: TaskId,
+        cost: Usd,
+    },
+    /// A council solved this before; its answer is tried again, and nobody is asked.
+    SolutionRecalled {
+        task: TaskId,
+        key: ProblemKey,
+        known: Remembered,
     },
     /// People are told of all that is new, at once.
     PersonNotified {

@@ -3,6 +3,7 @@
 use crate::approval::{ApprovalRefused, OverrideRefused, PeopleRefused};
 use crate::breaker::BreakerRefusal;
 use crate::checklist::{InvalidChecklist, StepRefusal};
+use crate::council::{NotInSession, PanelRefused, ToHuman};
 use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
 use crate::ledger::Limit;
 use crate::limits;
@@ -117,6 +118,14 @@ pub enum Refusal {
     NotHalted,
     #[error("attempt {fence} still runs; it reports its spending when it ends")]
     StillRunning { fence: Fence },
+    #[error(transparent)]
+    Council(#[from] NotInSession),
+    #[error(transparent)]
+    Panel(#[from] PanelRefused),
+    #[error("no council is asked: {why}")]
+    NoCouncil { why: ToHuman },
+    #[error("task {task} has no change {commit} that could be reviewed")]
+    NoSuchChange { task: String, commit: Commit },
     #[error("{provider} is not parked")]
     NotParked { provider: Provider },
     #[error(transparent)]

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use catalogue::{Catalogue, InvalidCatalogue, Lineage, Model, Tier};
+pub use catalogue::{Catalogue, InvalidCatalogue, Lineage, Model, ModelName, Tier};
 pub use route::{NoCouncil, NoRoute, Reason, Route, Unavailable};
 pub use work::{Failed, SecurityChecks, Work, WorkKind};
 

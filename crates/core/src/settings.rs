@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::TeamRules;
 use crate::breaker::{BreakerPolicy, InvalidBreakerPolicy};
+use crate::council::{CouncilPolicy, InvalidCouncil};
 use crate::escalation::{InvalidNotices, NoticePolicy};
 use crate::locks::{InvalidLockPolicy, LockPolicy};
 use crate::queue::{
@@ -39,6 +40,8 @@ pub struct Settings {
     pub rate: rate::Policy,
     /// After how many failures in a row nobody tries any more.
     pub breakers: BreakerPolicy,
+    /// Who is asked when retries do not help. Without it, a person is.
+    pub council: Option<CouncilPolicy>,
 }
 
 /// Rules that cannot work.
@@ -66,6 +69,8 @@ pub enum InvalidSettings {
     Rate(#[from] rate::InvalidPolicy),
     #[error(transparent)]
     Breakers(#[from] InvalidBreakerPolicy),
+    #[error(transparent)]
+    Council(#[from] InvalidCouncil),
 }
 
 impl Settings {
@@ -83,6 +88,11 @@ impl Settings {
         }
         self.rate.validate()?;
         self.breakers.validate()?;
+        if let Some(council) = &self.council {
+            council.validate()?;
+            let routed = self.routing.as_ref();
+            routed.map_or(Ok(()), |routing| council.validate_within(&routing.models))?;
+        }
         Ok(())
     }
 }

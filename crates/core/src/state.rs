@@ -30,6 +30,7 @@ mod apply;
 mod approvals;
 mod chores;
 mod clock;
+mod council;
 mod decide;
 mod failure;
 mod merge;
@@ -45,11 +46,13 @@ mod schedule;
 mod seats;
 mod work;
 
+pub use council::{Advice, Opinion};
 pub use money::Hindrance;
 pub use providers::UNROUTED;
 pub use queues::Queues;
 pub use schedule::Held;
 
+use council::Councils;
 use providers::Traffic;
 use schedule::Schedule;
 
@@ -95,6 +98,7 @@ pub struct State {
     permits: Permits,
     breakers: Breakers,
     traffic: Traffic,
+    councils: Councils,
 }
 
 /// What a fence stands for while it is current.
@@ -174,6 +178,7 @@ impl State {
             self.schedule.locks.wake_at(),
             self.permits.next_back_at(),
             self.breakers.next_at(),
+            self.councils.chamber.wake_at(),
         ];
         moments.into_iter().flatten().min()
     }

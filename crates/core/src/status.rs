@@ -82,8 +82,17 @@ impl Status {
             Retrying => &[Testing, ReadyForReview, Blocked, Failed, TimedOut, Paused, Cancelled],
             TimedOut => &[Retrying, Pending, Failed, DeadLetter],
             // And back to the state that it left, whichever that was.
-            // Blocked: what it needs was taken back in the pause.
-            Paused => &[Pending, InProgress, Testing, ReadyForReview, Blocked, Retrying, Cancelled],
+            // Blocked: what it needs was taken back in the pause. Failed: its council did not agree.
+            Paused => &[
+                Pending,
+                InProgress,
+                Testing,
+                ReadyForReview,
+                Blocked,
+                Failed,
+                Retrying,
+                Cancelled,
+            ],
             Cancelled => &[],
             RolledBack => &[Pending, DeadLetter],
             // Paused: it was put back to work while the mission is paused.
@@ -136,7 +145,7 @@ mod tests {
             failed: retrying rolled_back dead_letter cancelled\n\
             retrying: testing ready_for_review blocked failed timed_out paused cancelled\n\
             timed_out: retrying pending failed dead_letter\n\
-            paused: pending in_progress testing ready_for_review blocked retrying cancelled\n\
+            paused: pending in_progress testing ready_for_review blocked failed retrying cancelled\n\
             cancelled:\n\
             rolled_back: pending dead_letter\n\
             dead_letter: pending paused\n";

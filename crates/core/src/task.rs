@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::Subject;
 use crate::checklist::Checklist;
+use crate::council::CouncilId;
 use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
 use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
@@ -16,7 +17,7 @@ use crate::plan::{PlannedTask, Priority};
 use crate::policy::Policy;
 use crate::queue::Standing;
 use crate::report::{Question, ResumeData, Verification};
-use crate::routing::Tier;
+use crate::routing::{Lineage, Tier};
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::{flow::Phase, mission::Mission};
@@ -81,6 +82,7 @@ pub struct Task {
     pub spent: Usd,
     /// Of the model that made the latest attempt.
     pub tier: Option<Tier>,
+    pub lineage: Option<Lineage>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
 }
@@ -117,6 +119,10 @@ pub enum Stage {
     },
     Backoff {
         until: Timestamp,
+    },
+    /// A council thinks about it.
+    Deliberating {
+        council: CouncilId,
     },
     Asking {
         question: Question,
@@ -218,6 +224,7 @@ impl Task {
             | Stage::Ready
             | Stage::Working { .. }
             | Stage::Gating { .. }
+            | Stage::Deliberating { .. }
             | Stage::Backoff { .. } => {
                 if self.retrying {
                     Status::Retrying

@@ -2,6 +2,8 @@
 
 use crate::activity::count;
 use crate::approval::Subject;
+use crate::calendar::utc;
+use crate::council::CouncilId;
 use crate::ids::TaskId;
 use crate::mission::MissionStage;
 use crate::state::{Held, State};
@@ -64,6 +66,7 @@ fn stands(state: &State, task: &Task) -> Option<String> {
                 None => held.unwrap_or_else(|| format!("waits for a free {role}{more}")),
             }
         }
+        Stage::Deliberating { council } => deliberating(state, *council),
         Stage::Backoff { .. } => "waits a moment before it is tried again".to_owned(),
         Stage::Gating { .. } => "its checks are running".to_owned(),
         Stage::Queued | Stage::Merging { .. } => {
@@ -83,6 +86,18 @@ fn waits_for_turn(state: &State, task: &Task) -> bool {
     let merged = |id: &TaskId| state.task(*id).is_some_and(|need| need.stage == Stage::Done);
     let before = task.before_in_batch.and_then(|id| state.task(id));
     before.is_some_and(|t| !t.stage.is_final()) && task.dependencies.iter().all(merged)
+}
+
+/// How far its council is: who has been heard, never what they said.
+fn deliberating(state: &State, council: CouncilId) -> String {
+    let Some(session) = state.council().session(council) else {
+        return "waits for its council".to_owned();
+    };
+    let (until, asked) = (utc(session.convocation.deadline), session.convocation.panel.len());
+    match session.judged_by() {
+        Some(at) => format!("council: its votes are in, its judge has until {}", utc(at)),
+        None => format!("council until {until}: {} of {asked} votes in", session.heard().count()),
+    }
 }
 
 fn dead_letter(task: &Task) -> String {

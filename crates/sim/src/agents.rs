@@ -33,6 +33,8 @@ impl<R: Rules + Clone> World<R> {
             AttemptOutcome::Abandoned(Failure::new(FailureKind::DiskFull, HOST_TROUBLE))
         } else if self.is_down(fence) {
             AttemptOutcome::Failed(Failure::new(FailureKind::Network, "no answer"))
+        } else if self.strikes(|f| f.agent_stuck) && self.engine.state().advice(task).is_none() {
+            AttemptOutcome::Failed(Failure::new(FailureKind::AgentError, "stuck at a lock"))
         } else if self.strikes(|f| f.agent_failure) {
             let kind = FailureKind::ALL[self.rng.usize(0..FailureKind::ALL.len())];
             let retry_after_ms = self.rng.bool().then(|| self.rng.u64(0..20_000));

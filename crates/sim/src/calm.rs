@@ -44,6 +44,9 @@ impl<R: Rules + Clone> World<R> {
             settings.prices = draw::prices();
             settings.prices.unknown = settings.prices.models.values().next().copied();
         }
+        if self.rng.bool() {
+            settings.council = draw::council(&mut self.rng, settings.routing.is_some());
+        }
         self.arrive(Sender::Person, 1, Command::ChangeSettings { settings, by });
         // Whoever was to be let in may have been forgotten in a crash.
         let ada = Actor("ada".into());

@@ -50,6 +50,7 @@ impl<R: Rules + Clone> World<R> {
         self.oracle.judge_replies(&before, &inputs, &actions.replies, &records)?;
         self.bill_late(&inputs, &actions.replies);
         self.act(actions)?;
+        self.summon(&records);
         if self.rng.u8(0..24) == 0 { self.compare_with_replay() } else { Ok(()) }
     }
 

@@ -7,6 +7,7 @@ use kapelle_core::agents::{Hardware, HeartbeatPolicy, Profile, TeamRules};
 use kapelle_core::approval::{ApprovalPolicy, Level};
 use kapelle_core::breaker::{BreakerPolicy, Reset};
 use kapelle_core::checklist::Source;
+use kapelle_core::council::{self, CouncilPolicy, Member, Quorum, Size, Switch};
 use kapelle_core::escalation::{EscalationPolicy, NoticePolicy, RatePolicy};
 use kapelle_core::failure::{FailureKind, RetryPolicy};
 use kapelle_core::flow::Phase;
@@ -216,6 +217,7 @@ pub(crate) fn settings(rng: &mut Rng) -> Settings {
     let notices = NoticePolicy { notices_per_hour_max: rng.u32(1..=6), ..NoticePolicy::default() };
     let queue = queue(rng);
     let locks = LockPolicy { ttl_ms: rng.u64(10..60) * SECOND_MS };
+    let routing = (rng.u8(0..3) == 0).then(|| routing(rng));
     Settings {
         team: machine(rng),
         scaling: scaling(rng),
@@ -224,11 +226,52 @@ pub(crate) fn settings(rng: &mut Rng) -> Settings {
         queue,
         locks,
         prices: prices(),
-        routing: (rng.u8(0..3) == 0).then(|| routing(rng)),
+        council: council(rng, routing.is_some()),
+        routing,
         rate: rate(rng),
         breakers: breakers(rng),
         ..Settings::default()
     }
+}
+
+/// A few models that are in the catalogue too, and where there is none, some more.
+pub(crate) fn council(rng: &mut Rng, routed: bool) -> Option<CouncilPolicy> {
+    if rng.u8(0..4) == 0 {
+        return None;
+    }
+    let all = if routed { 4 } else { MEMBERS.len() };
+    let members = MEMBERS[..all].iter().map(|(model, lineage)| Member::new(model, lineage));
+    let (enabled, size) = match rng.u8(0..8) {
+        0 => (Switch::ByHand, Size::Standard),
+        1 | 2 => (Switch::On, Size::Minimal),
+        3 => (Switch::On, Size::Full),
+        _ => (Switch::On, Size::Standard),
+    };
+    let of = rng.u32(2..=3);
+    Some(CouncilPolicy {
+        enabled,
+        models: members.collect(),
+        judge: Member::new("west-eco", "west"),
+        quorum: Quorum { agree: rng.u32(2..=of), of },
+        size,
+        strategy: council::Strategy::ALL[rng.usize(0..council::Strategy::ALL.len())],
+        trigger_after_retries: if rng.u8(0..4) == 0 { 3 } else { rng.u32(0..2) },
+        timeout_ms: rng.u64(1..30) * SECOND_MS,
+        ..CouncilPolicy::default()
+    })
+}
+
+const MEMBERS: [(&str, &str); 6] = [
+    ("north-standard", "north"),
+    ("south-standard", "south"),
+    ("west-standard", "west"),
+    ("north-eco", "north"),
+    ("east", "east"),
+    ("far east", "east"),
+];
+
+pub(crate) fn council_names() -> Vec<&'static str> {
+    MEMBERS.iter().map(|(model, _)| *model).chain(["nobody"]).collect()
 }
 
 fn machine(rng: &mut Rng) -> TeamRules {
@@ -356,6 +399,8 @@ fn money(rng: &mut Rng) -> ledger::Policy {
         (&mut caps.week_usd_max, 1_200),
         (&mut caps.month_usd_max, 1_200),
         (&mut caps.retries_usd_max, 200),
+        (&mut caps.council_day_usd_max, 100),
+        (&mut caps.council_week_usd_max, 200),
     ];
     for (cap, cents_max) in narrow {
         if rng.u8(0..5) == 0 {
@@ -398,10 +443,26 @@ fn escalation(rng: &mut Rng) -> EscalationPolicy {
     if rng.bool() {
         return agreed;
     }
+    if rng.bool() {
+        // Little patience: whatever others could know better goes to them soon.
+        let debatable = [
+            FailureKind::ValidationFailed,
+            FailureKind::AgentError,
+            FailureKind::Timeout,
+            FailureKind::Hang,
+        ];
+        return EscalationPolicy {
+            test_fixes_max: rng.u32(0..2),
+            retries_max: debatable.into_iter().map(|kind| (kind, rng.u32(0..2))).collect(),
+            council_after_retries: rng.u32(0..2),
+            ..agreed
+        };
+    }
     let kind = FailureKind::ALL[rng.usize(0..FailureKind::ALL.len())];
     EscalationPolicy {
         test_fixes_max: rng.u32(0..4),
         retries_max: BTreeMap::from([(kind, rng.u32(0..4))]),
+        council_after_retries: rng.u32(0..4),
         ..agreed
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Faults {
     pub agent_lie: u32,
     pub agent_trespass: u32,
     pub agent_failure: u32,
+    /// Fails for ever, unless somebody else has an idea.
+    pub agent_stuck: u32,
     pub agent_question: u32,
     pub agent_overspend: u32,
     /// The host cannot perform an attempt: no space, no sandbox.
@@ -81,14 +83,26 @@ pub(crate) struct Faults {
     pub person_prioritise: u32,
     /// Somebody takes back what has landed.
     pub person_rollback: u32,
+    /// Somebody calls a council, about anything.
+    pub person_council: u32,
+    pub member_silent: u32,
+    pub member_late: u32,
+    pub member_twice: u32,
+    /// Votes under another name.
+    pub member_lies: u32,
+    /// Votes without evidence.
+    pub member_lazy: u32,
 }
 
 impl Faults {
     pub(crate) fn draw(rng: &mut Rng) -> Faults {
         let mut faults = Faults::default();
-        // Some worlds are kind: what breaks there is broken indeed.
-        if rng.u32(0..12) == 0 {
-            return faults;
+        match rng.u32(0..12) {
+            // Some worlds are kind: what breaks there is broken indeed.
+            0 => return faults,
+            // And some have one trouble, which nobody solves alone.
+            1 => return Faults { agent_stuck: 900, ..faults },
+            _ => {}
         }
         let density = rng.u32(1..=5);
         for (rate, max) in faults.rates() {
@@ -119,6 +133,7 @@ impl Faults {
             (&mut self.agent_lie, 150),
             (&mut self.agent_trespass, 200),
             (&mut self.agent_failure, 250),
+            (&mut self.agent_stuck, 700),
             (&mut self.agent_question, 250),
             (&mut self.agent_overspend, 100),
             (&mut self.host_trouble, 400),
@@ -153,6 +168,12 @@ impl Faults {
             (&mut self.person_rules, 100),
             (&mut self.person_prioritise, 300),
             (&mut self.person_rollback, 250),
+            (&mut self.person_council, 300),
+            (&mut self.member_silent, 300),
+            (&mut self.member_late, 300),
+            (&mut self.member_twice, 300),
+            (&mut self.member_lies, 200),
+            (&mut self.member_lazy, 500),
         ]
     }
 }

@@ -11,6 +11,7 @@ mod agenda;
 mod agents;
 mod calm;
 mod conductor;
+mod council;
 mod draw;
 mod faults;
 mod hosts;

@@ -19,6 +19,7 @@ mod merging;
 mod people;
 
 mod agents;
+mod council;
 mod plans;
 
 type Decision = Result<Vec<Event>, Refusal>;
@@ -165,6 +166,17 @@ pub enum Mutant {
     KeepsOldWord,
     /// What goes ahead without asking does so in silence.
     TellsNobody,
+
+    /// Two votes of one family count as two.
+    OneFamily,
+    /// Members are asked before there is money for them.
+    CouncilOnCredit,
+    /// The votes are opened as soon as there is one.
+    PeeksAtVotes,
+    /// "Looks good" is a vote.
+    CountsPraise,
+    /// What most want is done, although its checks fail.
+    MajorityRules,
 }
 
 impl Mutant {
@@ -235,6 +247,11 @@ impl Mutant {
         Mutant::ObeysAnybody,
         Mutant::KeepsOldWord,
         Mutant::TellsNobody,
+        Mutant::OneFamily,
+        Mutant::CouncilOnCredit,
+        Mutant::PeeksAtVotes,
+        Mutant::CountsPraise,
+        Mutant::MajorityRules,
     ];
 }
 
@@ -563,11 +580,14 @@ impl Rules for Planted {
         }
         let decided = agents::falsify(self.mutant, decided, command);
         let events = plans::falsify(self.mutant, decided, command, state)?;
-        Ok(self.falsify(events, command, now))
+        let mut events = self.falsify(events, command, now);
+        council::falsify(self.mutant, &mut events, Some(command), state, now);
+        Ok(events)
     }
 
     fn next(&self, state: &State, now: Timestamp) -> Vec<Event> {
         let mut events = state.next(now);
+        council::falsify(self.mutant, &mut events, None, state, now);
         match self.mutant {
             Mutant::SleepyWatchdog => {
                 events.retain(|event| !matches!(event, Event::SpendingPaused { .. }));

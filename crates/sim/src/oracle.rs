@@ -14,6 +14,7 @@ use kapelle_core::{Command, Commit, Event, Fence, MissionId, Record, Refusal, St
 use crate::repository::Repository;
 
 mod agents;
+mod council;
 mod facts;
 mod failure;
 mod leases;
@@ -29,6 +30,7 @@ mod work;
 mod tests;
 
 use agents::Agents;
+use council::Councils;
 pub(crate) use facts::Facts;
 use failure::Failures;
 use leases::Leases;
@@ -66,6 +68,7 @@ pub(crate) struct Oracle {
     failures: Failures,
     merges: Merges,
     voices: Voices,
+    councils: Councils,
     events: u64,
 }
 
@@ -114,7 +117,9 @@ impl Oracle {
             self.work.observe(&record.event, &self.facts, repo)?;
             self.failures.observe(record, &self.facts)?;
             self.voices.observe(record, &self.facts)?;
+            self.councils.observe(record, &self.facts)?;
             self.fold(record)?;
+            self.councils.judge_seal(&record.event, &self.shadow)?;
         }
         if let [Command::HostStarted] = inputs {
             let failed = records.iter().find(|record| match &record.event {
@@ -129,6 +134,7 @@ impl Oracle {
         self.leases.hear(inputs, now);
         self.books.close(&self.shadow, now)?;
         self.failures.close(now, &self.facts)?;
+        self.councils.close(now, &self.facts)?;
         self.merges.close()?;
         self.providers.close(now)?;
         self.judge_diligence(now)?;

@@ -51,6 +51,9 @@ impl<R: Rules + Clone> World<R> {
             let wish = self.wishes[self.rng.usize(0..self.wishes.len())].clone();
             self.arrive(Sender::Person, 0, wish);
         }
+        if self.strikes(|f| f.person_council) {
+            self.call_council();
+        }
         self.meddle();
         if self.strikes(|f| f.person_absent) {
             return;

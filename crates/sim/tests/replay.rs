@@ -61,6 +61,11 @@ fn every_kind_of_event_happens() {
         "chore_started",
         "chore_withdrawn",
         "cost_charged",
+        "council_abandoned",
+        "council_closed",
+        "council_convened",
+        "council_decided",
+        "council_resolved",
         "delivery_approved",
         "delivery_proposed",
         "delivery_refused",
@@ -102,6 +107,7 @@ fn every_kind_of_event_happens() {
         "scale_refused",
         "session_started",
         "settings_changed",
+        "solution_recalled",
         "spending_paused",
         "spending_resumed",
         "spending_stopped",
@@ -117,6 +123,8 @@ fn every_kind_of_event_happens() {
         "task_unblocked",
         "team_changed",
         "trouble_met",
+        "vote_cast",
+        "vote_dropped",
         "went_ahead",
     ];
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::member::Model;
 use crate::limits;
+use crate::routing::ModelName;
 
 /// What a vote is for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub enum Evidence {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
-    pub by: Model,
+    pub by: ModelName,
     pub choice: Choice,
     pub reasoning: String,
     pub evidence: Vec<Evidence>,
@@ -130,7 +130,7 @@ mod tests {
 
     fn vote() -> Vote {
         Vote {
-            by: Model("gemini".into()),
+            by: ModelName("gemini".into()),
             choice: Choice::Approve,
             reasoning: "the bound is checked".into(),
             evidence: vec![Evidence::Lines {

@@ -1,30 +1,32 @@
-//! The council as a whole: open sessions, purse, history; its queries and its facts.
+//! The council as a whole: open sessions and what was learnt; its queries and its facts.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
 
 use super::ballot::Vote;
 use super::brief::ProblemKey;
 use super::convene::Convocation;
 use super::history::{History, Remembered};
 use super::judge::BadScore;
-use super::member::Model;
-use super::policy::{CouncilPolicy, InvalidCouncil};
-use super::purse::Purse;
+use super::policy::{CouncilPolicy, InvalidCouncil, Switch};
 use super::record::{CouncilRecord, Metrics, Outcome};
 use super::session::{CouncilId, Dropped, Question, Sealed, Session, SessionStage, VoteRefused};
 use super::strategy::{Bench, Findings, Verdict};
 use crate::money::Usd;
+use crate::routing::ModelName;
 use crate::time::Timestamp;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Council {
     policy: CouncilPolicy,
     sessions: BTreeMap<CouncilId, Session>,
     deadlines: BTreeSet<(Timestamp, CouncilId)>,
+    /// Those that wait for nothing: their votes can be opened, or their verdict given.
+    ripe: BTreeSet<CouncilId>,
     /// Decided councils, and what was recorded of them, until their outcome is known.
     tried: BTreeMap<CouncilId, CouncilRecord>,
     history: History,
-    purse: Purse,
     next: u32,
     reviews: u32,
 }
@@ -43,19 +45,36 @@ pub enum NotInSession {
     Decided(CouncilId),
 }
 
+/// Nobody sits in it.
+impl Default for Council {
+    fn default() -> Council {
+        Council::of(CouncilPolicy { enabled: Switch::Off, ..CouncilPolicy::default() })
+    }
+}
+
 impl Council {
     pub fn new(policy: CouncilPolicy) -> Result<Council, InvalidCouncil> {
         policy.validate()?;
-        Ok(Council {
+        Ok(Council::of(policy))
+    }
+
+    fn of(policy: CouncilPolicy) -> Council {
+        Council {
             policy,
             sessions: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            ripe: BTreeSet::new(),
             tried: BTreeMap::new(),
             history: History::default(),
-            purse: Purse::default(),
             next: 1,
             reviews: 0,
-        })
+        }
+    }
+
+    /// The number of the next council.
+    #[must_use]
+    pub fn next_id(&self) -> CouncilId {
+        CouncilId(self.next)
     }
 
     #[must_use]
@@ -66,11 +85,6 @@ impl Council {
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history
-    }
-
-    #[must_use]
-    pub fn purse(&self) -> &Purse {
-        &self.purse
     }
 
     #[must_use]
@@ -105,6 +119,12 @@ impl Council {
         self.deadlines.iter().take_while(move |(at, _)| *at <= now).map(|(_, id)| *id)
     }
 
+    /// The first council that waits for nothing and nobody.
+    #[must_use]
+    pub fn ripe(&self) -> Option<&Session> {
+        self.sessions.get(self.ripe.first()?)
+    }
+
     /// Whether a vote counts.
     pub fn vote(&self, id: CouncilId, vote: &Vote, now: Timestamp) -> Result<(), NotInSession> {
         Ok(self.open(id)?.accepts(vote, now)?)
@@ -130,15 +150,21 @@ impl Council {
             trust: votes.iter().map(trusted).collect(),
             votes,
             question: &session.convocation.question,
-            quorum: self.policy.quorum,
-            weights: self.policy.weights,
+            quorum: session.convocation.rules.quorum,
+            weights: session.convocation.rules.weights,
             findings,
         };
-        Ok(bench.verdict(self.policy.strategy))
+        Ok(bench.verdict(session.convocation.rules.strategy))
     }
 
     fn open(&self, id: CouncilId) -> Result<&Session, NotInSession> {
         self.sessions.get(&id).ok_or(NotInSession::Unknown(id))
+    }
+
+    /// Somebody changed the rules, or nobody sits in it any more. Councils that sit go on as they
+    /// were called.
+    pub fn configured(&mut self, policy: Option<&CouncilPolicy>) {
+        self.policy = policy.cloned().unwrap_or_else(|| Council::default().policy);
     }
 
     /// The members are asked. Ids follow from the order of these facts.
@@ -152,21 +178,19 @@ impl Council {
         for member in &convocation.panel {
             self.history.asked(&convocation.problem_type, &member.model);
         }
-        self.purse.reserve(id, convocation.reserved);
-        self.deadlines.insert((convocation.deadline, id));
         self.sessions.insert(id, Session::new(id, convocation, at));
+        self.retime(id);
         id
     }
 
-    pub fn vote_cast(&mut self, id: CouncilId, vote: Vote) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.cast(vote);
-        }
+    /// What members say that they have cost counts, whatever their votes do.
+    pub fn vote_cast(&mut self, id: CouncilId, vote: Vote, spent: Usd) {
+        self.with(id, |session| session.cast(vote, spent));
     }
 
     /// A vote that does not count; the member has had its turn.
-    pub fn vote_dropped(&mut self, id: CouncilId, model: &Model, why: Dropped) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+    pub fn vote_dropped(&mut self, id: CouncilId, model: &ModelName, why: Dropped, spent: Usd) {
+        let Some(session) = self.sessions.get(&id) else { return };
         if session.stage != SessionStage::Voting || session.heard().any(|heard| heard == model) {
             return;
         }
@@ -174,29 +198,57 @@ impl Council {
             Dropped::Late => self.history.with(model, |record| record.late += 1),
             Dropped::Invalid { .. } => self.history.with(model, |record| record.invalid += 1),
         }
-        session.drop_vote(model.clone(), why);
+        self.with(id, |session| session.drop_vote(model.clone(), why, spent));
     }
 
-    /// The votes are opened; who has not voted is late.
-    pub fn closed(&mut self, id: CouncilId) {
+    /// The votes are opened; who has not voted is late. A judge is waited for, or none.
+    pub fn closed(&mut self, id: CouncilId, judged_by: Option<Timestamp>) {
         let Some(session) = self.sessions.get(&id) else { return };
-        self.deadlines.remove(&(session.convocation.deadline, id));
         for model in session.silent() {
-            self.vote_dropped(id, &model, Dropped::Late);
+            self.vote_dropped(id, &model, Dropped::Late, Usd::ZERO);
         }
-        if let Some(session) = self.sessions.get_mut(&id)
-            && session.stage == SessionStage::Voting
-        {
-            session.stage = SessionStage::Closed;
+        self.with(id, |session| {
+            if session.stage == SessionStage::Voting {
+                session.stage = SessionStage::Closed { judged_by };
+            }
+        });
+    }
+
+    /// Every change of a session passes here, so that what is waited for is right afterwards.
+    fn with(&mut self, id: CouncilId, change: impl FnOnce(&mut Session)) {
+        self.untime(id);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            change(session);
         }
+        self.retime(id);
+    }
+
+    fn untime(&mut self, id: CouncilId) {
+        self.ripe.remove(&id);
+        if let Some(at) = self.sessions.get(&id).and_then(Session::awaited_until) {
+            self.deadlines.remove(&(at, id));
+        }
+    }
+
+    fn retime(&mut self, id: CouncilId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        match session.awaited_until() {
+            Some(at) => drop(self.deadlines.insert((at, id))),
+            None if session.is_sitting() => drop(self.ripe.insert(id)),
+            None => {}
+        }
+    }
+
+    fn end(&mut self, id: CouncilId) -> Option<Session> {
+        self.untime(id);
+        self.sessions.remove(&id)
     }
 
     pub fn decided(&mut self, id: CouncilId, verdict: &Verdict, cost: Usd, at: Timestamp) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.stage != SessionStage::Closed {
+        let Some(session) = self.sessions.get(&id) else { return };
+        if !matches!(session.stage, SessionStage::Closed { .. }) {
             return;
         }
-        self.purse.settle(id, cost, at);
         let convocation = &session.convocation;
         if let Some(winner) = verdict.winner() {
             self.history.won(&convocation.problem_type, winner);
@@ -216,7 +268,8 @@ impl Council {
         };
         match verdict {
             Verdict::Accepted { .. } | Verdict::Proposed { .. } | Verdict::Combine { .. } => {
-                session.stage = SessionStage::Decided { verdict: verdict.clone() };
+                let verdict = verdict.clone();
+                self.with(id, |session| session.stage = SessionStage::Decided { verdict });
                 self.tried.insert(id, record);
                 return;
             }
@@ -229,13 +282,13 @@ impl Council {
                 self.history.record(CouncilRecord { outcome: Outcome::Answered, ..record });
             }
         }
-        self.sessions.remove(&id);
+        self.end(id);
     }
 
     /// The winner was tried: tests ran, or a reviewed change held or did not (CON-17).
     pub fn resolved(&mut self, id: CouncilId, outcome: Outcome, at: Timestamp) {
         let Some(record) = self.tried.remove(&id) else { return };
-        let Some(session) = self.sessions.remove(&id) else { return };
+        let Some(session) = self.end(id) else { return };
         let SessionStage::Decided { verdict } = &session.stage else { return };
         let worked = outcome == Outcome::Success;
         for vote in session.votes().unwrap_or_default() {
@@ -270,12 +323,9 @@ impl Council {
     }
 
     /// The council was called off: its members are not waited for and nothing is learnt.
-    pub fn abandoned(&mut self, id: CouncilId, cost: Usd, at: Timestamp) {
-        let Some(session) = self.sessions.remove(&id) else { return };
-        self.deadlines.remove(&(session.convocation.deadline, id));
-        if self.tried.remove(&id).is_none() {
-            self.purse.settle(id, cost, at);
-        }
+    pub fn abandoned(&mut self, id: CouncilId) {
+        self.end(id);
+        self.tried.remove(&id);
     }
 
     /// A remembered answer did not help this time.
@@ -283,7 +333,7 @@ impl Council {
         self.history.forget(key);
     }
 
-    fn drilled(&mut self, caught: &[Model], missed: &[Model]) {
+    fn drilled(&mut self, caught: &[ModelName], missed: &[ModelName]) {
         for model in caught.iter().chain(missed) {
             self.history.with(model, |record| record.drills += 1);
         }

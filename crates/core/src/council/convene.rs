@@ -1,4 +1,4 @@
-//! Whether a council convenes, and who sits on it.
+//! Whether a council convenes, and who sits on it. Whether it is paid is for the ledger to say.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,12 +8,16 @@ use serde::{Deserialize, Serialize};
 use super::brief::ProblemKey;
 use super::chamber::Council;
 use super::history::Remembered;
-use super::member::{Lineage, Member, Model, PanelRefused, check_panel};
-use super::policy::{Size, Switch};
+use super::judge::JudgeWeights;
+use super::member::{Member, PanelRefused, check_panel};
+use super::policy::{Quorum, Size, Switch};
 use super::session::Question;
+use super::strategy::Strategy;
 use crate::ids::Actor;
+use crate::ledger;
 use crate::limits;
 use crate::money::Usd;
+use crate::routing::{Lineage, ModelName};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,17 +31,19 @@ pub struct Petition {
     /// The family of whoever did the work.
     pub author: Option<Lineage>,
     /// Models with a key, not parked and not broken (CON-15).
-    pub available: BTreeSet<Model>,
+    pub available: BTreeSet<ModelName>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why a council is called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "summons", content = "of", rename_all = "snake_case")]
 pub enum Summons {
     /// An agent failed so often.
     Retries(u32),
     /// Policy wants a review.
     Review,
     /// Somebody asks for it (CON-08), perhaps for these members.
-    ByHand { by: Actor, panel: Vec<Model> },
+    ByHand { by: Actor, panel: Vec<ModelName> },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -64,16 +70,28 @@ pub struct Convocation {
     pub panel: Vec<Member>,
     /// None if no other family is left to judge.
     pub judge: Option<Member>,
+    /// As they were when it was called: who votes knows by which rules.
+    pub rules: Rules,
     pub deadline: Timestamp,
     pub reserved: Usd,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How the votes of one council are weighed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rules {
+    pub strategy: Strategy,
+    pub quorum: Quorum,
+    pub weights: JudgeWeights,
+}
+
+/// Why a person has to look instead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
 pub enum ToHuman {
     Off,
     ByHandOnly,
     TooFewMembers { members: usize, needed: usize },
-    Budget { gone: Usd, cap: Usd, needed: Usd },
+    Money { refusal: ledger::Refusal },
     TooManyOpen,
 }
 
@@ -98,9 +116,6 @@ impl Council {
             return Convening::ToHuman(ToHuman::TooFewMembers { members, needed });
         }
         let reserved = Size::holding(members).reference_cost();
-        if let Some((gone, cap)) = self.purse().lacks(policy, reserved, now) {
-            return Convening::ToHuman(ToHuman::Budget { gone, cap, needed: reserved });
-        }
         if self.open_count() >= limits::COUNCIL_OPEN_MAX {
             return Convening::ToHuman(ToHuman::TooManyOpen);
         }
@@ -112,6 +127,11 @@ impl Council {
             question: petition.question.clone(),
             judge: self.judge(petition, &panel),
             panel,
+            rules: Rules {
+                strategy: policy.strategy,
+                quorum: policy.quorum,
+                weights: policy.weights,
+            },
             deadline: now.plus_ms(policy.timeout_ms),
             reserved,
         }))
@@ -134,13 +154,22 @@ impl Council {
         known.filter(|_| petition.question == Question::Problem).cloned().map(Convening::Known)
     }
 
-    fn named(&self, petition: &Petition, names: &[Model]) -> Result<Vec<Member>, PanelRefused> {
+    fn named(&self, petition: &Petition, names: &[ModelName]) -> Result<Vec<Member>, PanelRefused> {
         let wanted = self.policy().models.iter().filter(|member| {
             names.contains(&member.model) && petition.available.contains(&member.model)
         });
         let panel: Vec<Member> = wanted.cloned().collect();
         check_panel(&panel, petition.author.as_ref())?;
         Ok(panel)
+    }
+
+    /// How many would sit on a council about this.
+    #[must_use]
+    pub fn seats(&self, petition: &Petition) -> usize {
+        match self.policy().enabled {
+            Switch::On => self.select(petition).len(),
+            Switch::ByHand | Switch::Off => 0,
+        }
     }
 
     /// The best for this type of problem, one of each family, neither lazy nor related to the
@@ -189,9 +218,7 @@ impl fmt::Display for ToHuman {
             ToHuman::TooFewMembers { members, needed } => {
                 write!(f, "{members} model families can vote, {needed} are needed")
             }
-            ToHuman::Budget { gone, cap, needed } => {
-                write!(f, "a council needs {needed}, but {gone} of {cap} are gone")
-            }
+            ToHuman::Money { refusal } => write!(f, "a council cannot be paid: {refusal}"),
             ToHuman::TooManyOpen => f.write_str("too many councils are open"),
         }
     }

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::brief::ProblemKey;
-use super::member::Model;
 use super::policy::LazyRule;
 use super::record::{CouncilRecord, Metrics};
 use crate::limits;
+use crate::routing::ModelName;
 use crate::time::Timestamp;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelRecord {
     pub asked: u32,
     pub won: u32,
@@ -28,20 +28,20 @@ pub struct ModelRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     pub solution: String,
-    pub winner: Model,
+    pub winner: ModelName,
     pub at: Timestamp,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Share {
     asked: u32,
     won: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    models: BTreeMap<Model, ModelRecord>,
-    by_type: BTreeMap<String, BTreeMap<Model, Share>>,
+    models: BTreeMap<ModelName, ModelRecord>,
+    by_type: BTreeMap<String, BTreeMap<ModelName, Share>>,
     remembered: BTreeMap<ProblemKey, Remembered>,
     by_age: BTreeSet<(Timestamp, ProblemKey)>,
     records: VecDeque<CouncilRecord>,
@@ -55,20 +55,20 @@ fn permille(hits: u32, of: u32) -> u32 {
 
 impl History {
     #[must_use]
-    pub fn model(&self, model: &Model) -> ModelRecord {
+    pub fn model(&self, model: &ModelName) -> ModelRecord {
         self.models.get(model).copied().unwrap_or_default()
     }
 
     /// How far its vote is trusted (CON-10, CON-14).
     #[must_use]
-    pub fn trust_permille(&self, model: &Model) -> u32 {
+    pub fn trust_permille(&self, model: &ModelName) -> u32 {
         let record = self.model(model);
         permille(record.right, record.judged)
     }
 
     /// How often it wins on problems of this type.
     #[must_use]
-    pub fn affinity_permille(&self, problem_type: &str, model: &Model) -> u32 {
+    pub fn affinity_permille(&self, problem_type: &str, model: &ModelName) -> u32 {
         let of_type = self.by_type.get(problem_type).and_then(|models| models.get(model));
         let share = of_type.copied().unwrap_or_default();
         permille(share.won, share.asked)
@@ -76,7 +76,7 @@ impl History {
 
     /// Whether it votes without looking (CON-04).
     #[must_use]
-    pub fn is_lazy(&self, model: &Model, rule: &LazyRule) -> bool {
+    pub fn is_lazy(&self, model: &ModelName, rule: &LazyRule) -> bool {
         let record = self.model(model);
         let below = |hits: u32, of: u32, min: u32| {
             of >= rule.seen_min && u64::from(hits) * 1_000 < u64::from(of) * u64::from(min)
@@ -108,21 +108,21 @@ impl History {
         Metrics::of(recent, human_minutes_per_problem)
     }
 
-    pub(super) fn asked(&mut self, problem_type: &str, model: &Model) {
+    pub(super) fn asked(&mut self, problem_type: &str, model: &ModelName) {
         self.with(model, |record| record.asked += 1);
         if let Some(share) = self.share(problem_type, model) {
             share.asked = share.asked.saturating_add(1);
         }
     }
 
-    pub(super) fn won(&mut self, problem_type: &str, model: &Model) {
+    pub(super) fn won(&mut self, problem_type: &str, model: &ModelName) {
         self.with(model, |record| record.won += 1);
         if let Some(share) = self.share(problem_type, model) {
             share.won = share.won.saturating_add(1);
         }
     }
 
-    pub(super) fn with(&mut self, model: &Model, change: impl FnOnce(&mut ModelRecord)) {
+    pub(super) fn with(&mut self, model: &ModelName, change: impl FnOnce(&mut ModelRecord)) {
         if self.models.len() < limits::COUNCIL_TYPES_MAX || self.models.contains_key(model) {
             change(self.models.entry(model.clone()).or_default());
         }
@@ -152,7 +152,7 @@ impl History {
         }
     }
 
-    fn share(&mut self, problem_type: &str, model: &Model) -> Option<&mut Share> {
+    fn share(&mut self, problem_type: &str, model: &ModelName) -> Option<&mut Share> {
         let room = self.by_type.len() < limits::COUNCIL_TYPES_MAX;
         if !room && !self.by_type.contains_key(problem_type) {
             return None;

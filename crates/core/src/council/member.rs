@@ -1,46 +1,43 @@
 //! Members: models, and the families they come from.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A model as the configuration names it, such as `gemini`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Model(pub String);
-
-/// A model family. Models of one family make the same mistakes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Lineage(pub String);
+use super::policy::Size;
+use crate::routing::{Lineage, ModelName};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    pub model: Model,
+    pub model: ModelName,
     pub lineage: Lineage,
 }
 
 impl Member {
     #[must_use]
     pub fn new(model: &str, lineage: &str) -> Member {
-        Member { model: Model(model.into()), lineage: Lineage(lineage.into()) }
+        Member { model: ModelName(model.into()), lineage: Lineage(lineage.into()) }
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
-#[serde(tag = "problem", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PanelRefused {
     #[error("{first} and {second} are of one family, {lineage}; a quorum needs different ones")]
-    SameLineage { lineage: Lineage, first: Model, second: Model },
+    SameLineage { lineage: Lineage, first: ModelName, second: ModelName },
     #[error("{model} judges work of its own family, {lineage}")]
-    AuthorsLineage { lineage: Lineage, model: Model },
+    AuthorsLineage { lineage: Lineage, model: ModelName },
+    #[error("{members} members are more than a council seats, {max}")]
+    TooMany { members: usize, max: usize },
 }
 
 /// Whether these may vote together about work of the author's family (CON-02).
 pub fn check_panel(panel: &[Member], author: Option<&Lineage>) -> Result<(), PanelRefused> {
-    let mut seen: BTreeMap<&Lineage, &Model> = BTreeMap::new();
+    let (members, max) = (panel.len(), Size::Full.members());
+    if members > max {
+        return Err(PanelRefused::TooMany { members, max });
+    }
+    let mut seen: BTreeMap<&Lineage, &ModelName> = BTreeMap::new();
     for member in panel {
         let lineage = member.lineage.clone();
         if author == Some(&member.lineage) {
@@ -53,18 +50,6 @@ pub fn check_panel(panel: &[Member], author: Option<&Lineage>) -> Result<(), Pan
         }
     }
     Ok(())
-}
-
-impl fmt::Display for Model {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for Lineage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 #[cfg(test)]

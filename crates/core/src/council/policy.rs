@@ -1,14 +1,15 @@
-//! The council as configured (CON-16).
+//! The council as configured (CON-16). What councils may spend is among the caps of the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::judge::JudgeWeights;
-use super::member::{Member, Model};
+use super::member::Member;
 use super::strategy::Strategy;
 use crate::limits;
 use crate::money::Usd;
+use crate::routing::{Catalogue, ModelName};
 use crate::time::SECOND_MS;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,12 +24,10 @@ pub struct CouncilPolicy {
     pub strategy: Strategy,
     pub trigger_after_retries: u32,
     pub timeout_ms: u64,
-    pub usd_per_day_max: Usd,
-    pub usd_per_week_max: Usd,
     pub weights: JudgeWeights,
     pub lazy: LazyRule,
     /// Which models are good at which type of problem, before there is history (CON-20).
-    pub strengths: BTreeMap<String, Vec<Model>>,
+    pub strengths: BTreeMap<String, Vec<ModelName>>,
     /// An answer is not reused when it is older than this.
     pub remember_ms: u64,
     /// What a person would need for a problem that the council solves, for reports.
@@ -123,7 +122,7 @@ impl Default for CouncilPolicy {
             ("syntax", &["codestral", "qwen"]),
         ];
         let named = |(kind, models): (&str, &[&str])| {
-            (kind.to_owned(), models.iter().map(|model| Model((*model).into())).collect())
+            (kind.to_owned(), models.iter().map(|model| ModelName((*model).into())).collect())
         };
         CouncilPolicy {
             enabled: Switch::On,
@@ -138,8 +137,6 @@ impl Default for CouncilPolicy {
             strategy: Strategy::Majority,
             trigger_after_retries: 3,
             timeout_ms: 30 * SECOND_MS,
-            usd_per_day_max: Usd::cents(500),
-            usd_per_week_max: Usd::cents(2_500),
             weights: JudgeWeights::default(),
             lazy: LazyRule::default(),
             strengths: strengths.into_iter().map(named).collect(),
@@ -149,15 +146,16 @@ impl Default for CouncilPolicy {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
-#[serde(tag = "problem", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCouncil {
+    #[error("the council's {model} is not in the catalogue of models, or of another family there")]
+    NotInCatalogue { model: ModelName },
     #[error("{count} models are more than {max}")]
     TooManyModels { count: usize, max: usize },
     #[error("the model {model} is named twice")]
-    ModelTwice { model: Model },
+    ModelTwice { model: ModelName },
     #[error("{model} is no name of a model: it is empty or longer than {max} characters")]
-    BadName { model: Model, max: usize },
+    BadName { model: ModelName, max: usize },
     #[error(
         "a quorum of {agree} of {of} cannot be; at least 2 must agree, and no more than are asked"
     )]
@@ -168,8 +166,6 @@ pub enum InvalidCouncil {
     Weights { sum: u32 },
     #[error("the council needs at least one second, not {timeout_ms} ms")]
     TooShort { timeout_ms: u64 },
-    #[error("{cap} a day are more than {week} a week")]
-    DayOverWeek { cap: Usd, week: Usd },
     #[error("{0} is a share of a thousand, at most 1000")]
     Permille(&'static str),
     #[error("drill_every must be at least 1")]
@@ -177,6 +173,19 @@ pub enum InvalidCouncil {
 }
 
 impl CouncilPolicy {
+    /// Whether those who sit in it are the models that work is routed to, where models are named.
+    pub fn validate_within(&self, catalogue: &Catalogue) -> Result<(), InvalidCouncil> {
+        let is_known = |member: &&Member| {
+            catalogue.model(&member.model).is_some_and(|model| model.lineage == member.lineage)
+        };
+        match self.models.iter().chain([&self.judge]).find(|member| !is_known(member)) {
+            Some(Member { model, .. }) => {
+                Err(InvalidCouncil::NotInCatalogue { model: model.clone() })
+            }
+            None => Ok(()),
+        }
+    }
+
     pub fn validate(&self) -> Result<(), InvalidCouncil> {
         self.validate_models()?;
         let Quorum { agree, of } = self.quorum;
@@ -193,10 +202,6 @@ impl CouncilPolicy {
         }
         if self.timeout_ms < SECOND_MS {
             return Err(InvalidCouncil::TooShort { timeout_ms: self.timeout_ms });
-        }
-        let (cap, week) = (self.usd_per_day_max, self.usd_per_week_max);
-        if cap > week {
-            return Err(InvalidCouncil::DayOverWeek { cap, week });
         }
         let shares = [
             ("caught_permille_min", self.lazy.caught_permille_min),
@@ -219,9 +224,9 @@ impl CouncilPolicy {
         let max = limits::COUNCIL_NAME_CHARS_MAX;
         let mut seen = BTreeSet::new();
         for member in self.models.iter().chain([&self.judge]) {
-            let name = member.model.0.as_str();
+            let name = &*member.model;
             if name.trim().is_empty() || limits::head(name, max).len() < name.len() {
-                let model = Model(limits::head(name, max).to_owned());
+                let model = limits::head(name, max).into();
                 return Err(InvalidCouncil::BadName { model, max });
             }
         }
@@ -249,11 +254,10 @@ mod tests {
     fn what_is_not_configured_is_the_agreed_default() {
         let policy: CouncilPolicy = serde_json::from_str("{}").unwrap();
         assert_eq!(policy, CouncilPolicy::default());
-        let names: Vec<_> = policy.models.iter().map(|member| member.model.0.as_str()).collect();
+        let names: Vec<_> = policy.models.iter().map(|member| &*member.model.0).collect();
         assert_eq!(names, ["deepseek", "gemini", "gpt"]);
-        assert_eq!(policy.judge.model.0, "claude");
+        assert_eq!(&*policy.judge.model, "claude");
         assert_eq!((policy.trigger_after_retries, policy.timeout_ms), (3, 30_000));
-        assert_eq!(policy.usd_per_day_max.to_string(), "$5.00");
         assert_eq!(policy.quorum, Quorum { agree: 2, of: 3 });
         assert_eq!(policy.validate(), Ok(()));
     }
@@ -276,21 +280,18 @@ mod tests {
         assert_eq!(with(|p| p.quorum = Quorum { agree: 4, of: 3 }), quorum(4, 3));
         let family = |p: &mut CouncilPolicy| p.models[2] = Member::new("gpt", "gemini");
         assert_eq!(with(family), Err(InvalidCouncil::TooFewLineages { of: 3, lineages: 2 }));
-        let twice = Err(InvalidCouncil::ModelTwice { model: Model("gemini".into()) });
+        let twice = Err(InvalidCouncil::ModelTwice { model: ModelName("gemini".into()) });
         assert_eq!(with(|p| p.models.push(Member::new("gemini", "x"))), twice);
         assert_eq!(with(|p| p.weights.tests = 21), Err(InvalidCouncil::Weights { sum: 101 }));
         let short = Err(InvalidCouncil::TooShort { timeout_ms: 10 });
         assert_eq!(with(|p| p.timeout_ms = 10), short);
-        let (cap, week) = (Usd::cents(500), Usd::cents(499));
-        let over = Err(InvalidCouncil::DayOverWeek { cap, week });
-        assert_eq!(with(|p| p.usd_per_week_max = week), over);
         let share = Err(InvalidCouncil::Permille("caught_permille_min"));
         assert_eq!(with(|p| p.lazy.caught_permille_min = 1_001), share);
         assert_eq!(with(|p| p.lazy.drill_every = 0), Err(InvalidCouncil::NoDrills));
         let many = Err(InvalidCouncil::TooManyModels { count: 21, max: 20 });
         assert_eq!(with(|p| p.models = vec![Member::new("a", "a"); 21]), many);
         let bad =
-            |model: &str| Err(InvalidCouncil::BadName { model: Model(model.into()), max: 60 });
-        assert_eq!(with(|p| p.judge.model = Model(" ".into())), bad(" "));
+            |model: &str| Err(InvalidCouncil::BadName { model: ModelName(model.into()), max: 60 });
+        assert_eq!(with(|p| p.judge.model = ModelName(" ".into())), bad(" "));
     }
 }

@@ -5,17 +5,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::member::Model;
 use super::session::Question;
 use crate::money::Usd;
+use crate::routing::ModelName;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CouncilRecord {
     pub problem_id: String,
     pub problem_type: String,
-    pub models_queried: Vec<Model>,
-    pub winner: Option<Model>,
+    pub models_queried: Vec<ModelName>,
+    pub winner: Option<ModelName>,
     pub winner_reason: String,
     /// Whether the winner was given back to the agent.
     pub applied: bool,
@@ -44,7 +44,7 @@ pub struct Metrics {
     /// Problems whose end is known, and those of them that were solved.
     pub ended: u32,
     pub solved: u32,
-    pub wins: BTreeMap<Model, u32>,
+    pub wins: BTreeMap<ModelName, u32>,
     pub cost: Usd,
     pub solved_cost: Usd,
     pub minutes_saved: u64,
@@ -90,7 +90,7 @@ impl Metrics {
 
     /// Most wins first; equal ones by name.
     #[must_use]
-    pub fn ranking(&self) -> Vec<(&Model, u32)> {
+    pub fn ranking(&self) -> Vec<(&ModelName, u32)> {
         let mut ranking: Vec<_> = self.wins.iter().map(|(model, wins)| (model, *wins)).collect();
         ranking.sort_by_key(|(model, wins)| (std::cmp::Reverse(*wins), *model));
         ranking

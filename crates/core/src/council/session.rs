@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::ballot::{Choice, InvalidVote, Vote};
 use super::convene::Convocation;
-use super::member::Model;
-use super::strategy::Verdict;
+use super::strategy::{Strategy, Verdict};
 use crate::ids::Commit;
+use crate::money::Usd;
+use crate::routing::ModelName;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -54,13 +55,13 @@ pub enum Dropped {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VoteRefused {
     #[error("{0} was not asked")]
-    NotAsked(Model),
+    NotAsked(ModelName),
     #[error("{0} has voted already")]
-    Twice(Model),
+    Twice(ModelName),
     #[error("the vote of {by} came {late_ms} ms late")]
-    Late { by: Model, late_ms: u64 },
+    Late { by: ModelName, late_ms: u64 },
     #[error("the vote of {by} does not count: {fault}")]
-    Invalid { by: Model, fault: InvalidVote },
+    Invalid { by: ModelName, fault: InvalidVote },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,20 +71,25 @@ pub struct Sealed {
     pub asked: usize,
 }
 
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     pub id: CouncilId,
     pub convocation: Convocation,
     pub convened_at: Timestamp,
-    votes: BTreeMap<Model, Vote>,
-    dropped: BTreeMap<Model, Dropped>,
+    votes: BTreeMap<ModelName, Vote>,
+    dropped: BTreeMap<ModelName, Dropped>,
+    /// What members and judge say that it has cost.
+    told: Usd,
     pub(super) stage: SessionStage,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum SessionStage {
     Voting,
-    Closed,
+    /// The votes are open; what the judge and the checks say is waited for until then, if at all.
+    Closed {
+        judged_by: Option<Timestamp>,
+    },
     /// Its winner is being tried.
     Decided {
         verdict: Verdict,
@@ -98,6 +104,7 @@ impl Session {
             convened_at: at,
             votes: BTreeMap::new(),
             dropped: BTreeMap::new(),
+            told: Usd::ZERO,
             stage: SessionStage::Voting,
         }
     }
@@ -106,14 +113,14 @@ impl Session {
     pub fn votes(&self) -> Result<Vec<&Vote>, Sealed> {
         match self.stage {
             SessionStage::Voting => Err(self.sealed()),
-            SessionStage::Closed | SessionStage::Decided { .. } => {
+            SessionStage::Closed { .. } | SessionStage::Decided { .. } => {
                 Ok(self.votes.values().collect())
             }
         }
     }
 
     /// Who has been heard, without what they said.
-    pub fn heard(&self) -> impl Iterator<Item = &Model> {
+    pub fn heard(&self) -> impl Iterator<Item = &ModelName> {
         self.votes.keys().chain(self.dropped.keys())
     }
 
@@ -137,27 +144,96 @@ impl Session {
 
     /// Whether the votes may be opened now.
     pub fn may_close(&self, now: Timestamp) -> Result<(), Sealed> {
-        let all = self.heard().count() >= self.convocation.panel.len();
-        if all || now >= self.convocation.deadline { Ok(()) } else { Err(self.sealed()) }
+        if self.all_heard() || now >= self.convocation.deadline {
+            Ok(())
+        } else {
+            Err(self.sealed())
+        }
+    }
+
+    /// Whether the council sits: it votes, or waits for its judge.
+    #[must_use]
+    pub fn is_sitting(&self) -> bool {
+        !matches!(self.stage, SessionStage::Decided { .. })
+    }
+
+    #[must_use]
+    pub fn verdict(&self) -> Option<&Verdict> {
+        match &self.stage {
+            SessionStage::Decided { verdict } => Some(verdict),
+            SessionStage::Voting | SessionStage::Closed { .. } => None,
+        }
+    }
+
+    /// Until when a judge is waited for.
+    #[must_use]
+    pub fn judged_by(&self) -> Option<Timestamp> {
+        match self.stage {
+            SessionStage::Closed { judged_by } => judged_by,
+            SessionStage::Voting | SessionStage::Decided { .. } => None,
+        }
+    }
+
+    /// Until when something is waited for.
+    pub(super) fn awaited_until(&self) -> Option<Timestamp> {
+        match self.stage {
+            SessionStage::Voting if self.all_heard() => None,
+            SessionStage::Voting => Some(self.convocation.deadline),
+            SessionStage::Closed { judged_by } => judged_by,
+            SessionStage::Decided { .. } => None,
+        }
+    }
+
+    /// Whether an answer depends on more than the votes.
+    #[must_use]
+    pub fn needs_findings(&self) -> bool {
+        match (&self.convocation.question, self.convocation.rules.strategy) {
+            (Question::Drill { .. }, _) => false,
+            (_, Strategy::BestReasoning) | (Question::Problem, Strategy::TestWinner) => true,
+            (_, Strategy::Majority | Strategy::Weighted | Strategy::ConsensusBuild)
+            | (Question::Review { .. }, Strategy::TestWinner) => false,
+        }
+    }
+
+    /// What it has cost with this last bill. Whoever did not say what its answer cost, or did not
+    /// answer, has cost its share of what was reserved: what is not known is never taken for less
+    /// than it can be.
+    #[must_use]
+    pub fn cost(&self, last: Usd) -> Usd {
+        let is_late = |model: &ModelName| self.dropped.get(model) == Some(&Dropped::Late);
+        let panel = &self.convocation.panel;
+        let silent = panel.iter().filter(|member| {
+            !self.votes.contains_key(&member.model) && !self.dropped.contains_key(&member.model)
+                || is_late(&member.model)
+        });
+        let reserved = self.convocation.reserved.as_micros();
+        let share = reserved.div_ceil(panel.len().max(1) as u64);
+        self.told + last + Usd::micros(share * silent.count() as u64)
+    }
+
+    fn all_heard(&self) -> bool {
+        self.heard().count() >= self.convocation.panel.len()
     }
 
     /// Those that were asked and never answered.
-    pub(super) fn silent(&self) -> Vec<Model> {
-        let heard: BTreeSet<&Model> = self.heard().collect();
+    pub(super) fn silent(&self) -> Vec<ModelName> {
+        let heard: BTreeSet<&ModelName> = self.heard().collect();
         let panel = self.convocation.panel.iter().map(|member| &member.model);
         panel.filter(|model| !heard.contains(model)).cloned().collect()
     }
 
-    pub(super) fn cast(&mut self, vote: Vote) {
+    pub(super) fn cast(&mut self, vote: Vote, spent: Usd) {
         let asked = self.convocation.panel.iter().any(|member| member.model == vote.by);
         let open = self.stage == SessionStage::Voting;
         if asked && open && !self.heard().any(|model| *model == vote.by) {
+            self.told += spent;
             self.votes.insert(vote.by.clone(), vote);
         }
     }
 
-    pub(super) fn drop_vote(&mut self, model: Model, why: Dropped) {
+    pub(super) fn drop_vote(&mut self, model: ModelName, why: Dropped, spent: Usd) {
         if !self.votes.contains_key(&model) {
+            self.told += spent;
             self.dropped.insert(model, why);
         }
     }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::ballot::{Choice, Vote};
 use super::judge::{JudgeWeights, Score};
-use super::member::Model;
 use super::policy::Quorum;
 use super::session::Question;
+use crate::routing::ModelName;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -58,7 +58,7 @@ pub struct Checked {
 pub struct Findings {
     pub checks: Vec<Checked>,
     /// The judge's, by the model that voted.
-    pub scores: BTreeMap<Model, Score>,
+    pub scores: BTreeMap<ModelName, Score>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,18 +67,18 @@ pub enum Verdict {
     /// Chosen, and its checks passed.
     Accepted {
         choice: Choice,
-        winner: Model,
+        winner: ModelName,
         by: Strategy,
     },
     /// Chosen; it is applied and checked before it counts (CON-17).
     Proposed {
         choice: Choice,
-        winner: Model,
+        winner: ModelName,
         by: Strategy,
     },
     /// To be put together from these, the best first, and then checked.
     Combine {
-        from: Vec<Model>,
+        from: Vec<ModelName>,
     },
     /// A review that said no, or whose checks did.
     Rejected {
@@ -89,8 +89,8 @@ pub enum Verdict {
         why: NoVerdict,
     },
     Drill {
-        caught: Vec<Model>,
-        missed: Vec<Model>,
+        caught: Vec<ModelName>,
+        missed: Vec<ModelName>,
     },
 }
 
@@ -119,7 +119,7 @@ pub(super) struct Bench<'a> {
     pub weights: JudgeWeights,
     pub findings: &'a Findings,
     /// How often each was right, in thousandths.
-    pub trust: BTreeMap<Model, u32>,
+    pub trust: BTreeMap<ModelName, u32>,
 }
 
 impl Findings {
@@ -290,7 +290,7 @@ fn count(votes: usize) -> u32 {
 impl Verdict {
     /// The model that gets the credit.
     #[must_use]
-    pub fn winner(&self) -> Option<&Model> {
+    pub fn winner(&self) -> Option<&ModelName> {
         match self {
             Verdict::Accepted { winner, .. } | Verdict::Proposed { winner, .. } => Some(winner),
             Verdict::Combine { from } => from.first(),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::session::Dropped;
 use super::strategy::{NoVerdict, Rejection, Strategy, Verdict};
 
 impl fmt::Display for Verdict {
@@ -14,7 +15,7 @@ impl fmt::Display for Verdict {
                 write!(f, "{} of {winner}; it has to pass its checks yet", by.told())
             }
             Verdict::Combine { from } => {
-                let names: Vec<&str> = from.iter().map(|model| model.0.as_str()).collect();
+                let names: Vec<&str> = from.iter().map(|model| &*model.0).collect();
                 write!(f, "put together from {}", names.join(", "))
             }
             Verdict::Rejected { because: Rejection::ChecksFailed } => {
@@ -59,6 +60,15 @@ impl fmt::Display for NoVerdict {
                 f.write_str("agreement alone is not enough, nothing was checked")
             }
             NoVerdict::NotJudged => f.write_str("the judge has not scored every vote"),
+        }
+    }
+}
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dropped::Late => f.write_str("it came too late"),
+            Dropped::Invalid { fault } => fault.fmt(f),
         }
     }
 }

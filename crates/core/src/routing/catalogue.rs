@@ -65,6 +65,31 @@ impl fmt::Display for Tier {
     }
 }
 
+/// A model as the configuration names it, such as `gemini`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ModelName(pub Box<str>);
+
+impl std::ops::Deref for ModelName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<T: Into<Box<str>>> From<T> for ModelName {
+    fn from(name: T) -> ModelName {
+        ModelName(name.into())
+    }
+}
+
 /// A family of models, which err alike: two votes of one family are one vote.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -79,7 +104,7 @@ impl fmt::Display for Lineage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    pub name: Box<str>,
+    pub name: ModelName,
     pub provider: Provider,
     pub lineage: Lineage,
     pub tier: Tier,
@@ -105,9 +130,9 @@ pub enum InvalidCatalogue {
     #[error("{count} models are more than {max}")]
     TooMany { count: usize, max: usize },
     #[error("the model {name:?} appears twice")]
-    Twice { name: Box<str> },
+    Twice { name: ModelName },
     #[error("the model {name:?} lacks a name, a provider or a lineage, or one is too long")]
-    BadName { name: Box<str> },
+    BadName { name: ModelName },
 }
 
 impl Catalogue {
@@ -122,7 +147,7 @@ impl Catalogue {
         let mut names = BTreeSet::new();
         for model in &self.0 {
             let name = model.name.clone();
-            let texts = [&model.name, &model.provider.0, &model.lineage.0];
+            let texts = [&model.name.0, &model.provider.0, &model.lineage.0];
             let is_good = |text: &str| {
                 !text.trim().is_empty() && text.chars().count() <= limits::MODEL_CHARS_MAX
             };

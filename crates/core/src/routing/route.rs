@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::catalogue::{Lineage, Tier};
+use super::catalogue::{Lineage, ModelName, Tier};
 use super::work::WorkKind;
 use crate::calendar::utc;
 use crate::failure::FailureKind;
@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    pub model: Box<str>,
+    pub model: ModelName,
     pub provider: Provider,
     pub lineage: Lineage,
     pub tier: Tier,
@@ -72,7 +72,7 @@ pub enum Reason {
     },
     /// A preferred model could not take it.
     Fallback {
-        from: Box<str>,
+        from: ModelName,
         because: Unavailable,
     },
 }
@@ -153,20 +153,20 @@ pub enum NoRoute {
     #[error("no {tier} model can take work now: {}", told(because))]
     AllUnavailable {
         tier: Tier,
-        because: Vec<(Box<str>, Unavailable)>,
+        because: Vec<(ModelName, Unavailable)>,
         /// The earliest moment at which one may be back. None if only a person can help.
         retry_at: Option<Timestamp>,
     },
     #[error("no enabled model with a key may do this work")]
     Vacant,
     #[error("there is no enabled model named {name:?}")]
-    UnknownModel { name: Box<str> },
+    UnknownModel { name: ModelName },
     #[error("{name} is {tier}, but {max} is the most that is allowed")]
-    PinnedOverMax { name: Box<str>, tier: Tier, max: Tier },
+    PinnedOverMax { name: ModelName, tier: Tier, max: Tier },
 }
 
 /// `a has no key; b is being tried`.
-fn told(because: &[(Box<str>, Unavailable)]) -> String {
+fn told(because: &[(ModelName, Unavailable)]) -> String {
     let each = because.iter().map(|(model, why)| format!("{model} {why}"));
     each.collect::<Vec<_>>().join("; ")
 }

@@ -10,6 +10,7 @@ use crate::time::Timestamp;
 mod agents;
 mod approvals;
 mod chores;
+mod council;
 mod failure;
 mod index;
 mod merge;
@@ -67,6 +68,14 @@ impl State {
             | Event::TaskUnblocked { .. }
             | Event::TaskRequeued { .. }
             | Event::PersonNotified { .. } => self.apply_to_failures(event),
+            Event::CouncilConvened { .. }
+            | Event::VoteCast { .. }
+            | Event::VoteDropped { .. }
+            | Event::CouncilClosed { .. }
+            | Event::CouncilDecided { .. }
+            | Event::CouncilResolved { .. }
+            | Event::CouncilAbandoned { .. }
+            | Event::SolutionRecalled { .. } => self.apply_to_councils(event, at),
             Event::CostCharged { .. }
             | Event::SessionStarted
             | Event::CapRaised { .. }

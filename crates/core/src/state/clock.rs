@@ -13,6 +13,10 @@ impl State {
         if !back.is_empty() {
             return back;
         }
+        let overdue = self.council_overdue(now);
+        if !overdue.is_empty() {
+            return overdue;
+        }
         let Some((_, timer)) = self.timers.first().filter(|(at, _)| *at <= now) else {
             let expired = self.schedule.locks.next_expired(now);
             return expired.map(|(_, task)| Event::LocksExpired { task }).into_iter().collect();

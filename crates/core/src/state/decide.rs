@@ -57,6 +57,15 @@ impl State {
             Command::Override { order } => self.order(order, now),
             Command::SecondOverride { task, by } => self.second(*task, by, now),
             Command::RequeueTask { task, reason, by } => self.requeue(*task, reason, by),
+            Command::ConveneCouncil { task, question, panel, by } => {
+                self.convene_by_hand(*task, question, panel, by, now)
+            }
+            Command::CastVote { council, vote, spent } => {
+                self.cast_vote(*council, vote, *spent, now)
+            }
+            Command::JudgeCouncil { council, findings, spent } => {
+                self.judge_council(*council, findings, *spent, now)
+            }
             Command::SetPriority { task, priority, by } => self.prioritise(*task, *priority, by),
             Command::UnparkProvider { provider, by } => self.unpark(provider, by),
             Command::ResetBreaker { key, by } => self.reset_breaker(key, by),

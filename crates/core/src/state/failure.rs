@@ -10,7 +10,8 @@ use super::decide::Decision;
 use super::people::{person, said};
 use crate::approval::Right;
 use crate::escalation::{
-    DeadLetter, FailedAttempt, Hands, HumanBecause, Means, Next, Notify, Trouble, Verdict,
+    DeadLetter, FailedAttempt, FailureStory, Hands, HumanBecause, Means, Next, Notify, Trouble,
+    Verdict,
 };
 use crate::event::{Event, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
@@ -66,8 +67,13 @@ impl State {
         let (id, trouble) = (blow.task, blow.trouble);
         let ladder = task.hardship.as_ref().map(|hardship| &hardship.ladder);
         let ladder = ladder.cloned().unwrap_or_default();
-        let next = ladder.next(&mission.policy.escalation, trouble, self.means());
-        let mut events = vec![Event::TroubleMet { task: id, trouble, next: next.clone() }];
+        let next = ladder.next(&mission.policy.escalation, trouble, self.means(blow));
+        let (next, called) = match next {
+            Next::ConveneCouncil => self.call_council(blow, &ladder, now),
+            next => (next, Vec::new()),
+        };
+        let mut events = self.refuted(task, trouble);
+        events.push(Event::TroubleMet { task: id, trouble, next: next.clone() });
         let retry = |number: u32, from: Restart| {
             let wait = mission.policy.retry.delay_ms(blow.failure.kind, id, number);
             Event::RetryScheduled { task: id, at: now.plus_ms(wait), from }
@@ -75,40 +81,53 @@ impl State {
         match next {
             Next::Retry { retry: number, .. } => events.push(retry(number, blow.from)),
             // Whoever looks from further away looks at the whole.
-            Next::AskOrchestrator | Next::ConveneCouncil => events.push(retry(1, Restart::Flow)),
+            Next::AskOrchestrator => events.push(retry(1, Restart::Flow)),
+            Next::ConveneCouncil => events.extend(called),
             Next::AskHuman { because } => {
-                events.extend(self.bury((task, mission), because, blow, now));
+                let hardship = task.hardship.as_deref().cloned().unwrap_or_default();
+                let mut story = hardship.story;
+                story.failed(failed_attempt(task, mission, blow.failure, now));
+                let letter = self.letter(task, because, story, now);
+                events.extend(self.bury((task, mission), letter, Some(blow.ended)));
             }
         }
         events
     }
 
-    fn means(&self) -> Means {
-        Means { orchestrators: self.seats_of(Role::Orchestrator), council_members: 0 }
+    fn means(&self, blow: &Blow<'_>) -> Means {
+        let council_members = self.council_seats(blow);
+        Means { orchestrators: self.seats_of(Role::Orchestrator), council_members }
     }
 
-    fn bury(
+    pub(super) fn letter(
+        &self,
+        task: &Task,
+        because: HumanBecause,
+        story: FailureStory,
+        died_at: Timestamp,
+    ) -> DeadLetter {
+        let counters = task.hardship.as_ref().map(|hardship| hardship.ladder.clone());
+        let counters = counters.unwrap_or_default();
+        DeadLetter { task: task.id, because, story, counters, died_at }
+    }
+
+    /// The task gives up, by this letter; `ended` has just ended by itself.
+    pub(super) fn bury(
         &self,
         (task, mission): (&Task, &Mission),
-        because: HumanBecause,
-        blow: &Blow<'_>,
-        now: Timestamp,
+        letter: DeadLetter,
+        ended: Option<Fence>,
     ) -> Vec<Event> {
-        let hardship = task.hardship.as_deref().cloned().unwrap_or_default();
-        let mut story = hardship.story;
-        story.failed(failed_attempt(task, mission, blow.failure, now));
-        let counters = hardship.ladder;
-        let letter = DeadLetter { task: task.id, because, story, counters, died_at: now };
         let mut events =
             vec![Event::TaskDeadLettered { task: task.id, letter: Some(Box::new(letter)) }];
         events.extend(self.fall_of(task));
         let mut rate = mission.failure_rate;
         rate.failed();
-        if let Verdict::Pause { failed, finished, resume } =
-            rate.verdict(&mission.policy.failure_rate)
+        // A council may end while the mission is paused already.
+        if let (Verdict::Pause { failed, finished, resume }, None) =
+            (rate.verdict(&mission.policy.failure_rate), &mission.paused)
         {
             let reason = PauseReason::FailureRate { failed, finished, resume };
-            let ended = Some(blow.ended);
             events.extend(self.pause_for(mission, reason, Actor::kapelle(), ended));
         }
         events

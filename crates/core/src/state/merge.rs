@@ -8,6 +8,7 @@ use super::approvals::told_of;
 use super::decide::Decision;
 use super::failure::Blow;
 use crate::command::{AdvanceOutcome, CheckResult, LaneOutcome, RewriteOutcome};
+use crate::council::Outcome;
 use crate::effect::Effect;
 use crate::escalation::Trouble;
 use crate::event::{Chore, Event, Restart};
@@ -259,6 +260,8 @@ impl State {
             let Some(taken_back) = mission.merging.rollbacks.get(&task) else {
                 let onto = Some(before);
                 events.push(Event::TaskMerged { task, fence, commit, onto, at: now });
+                let landed = self.task(task).map(|task| self.resolved(task, Outcome::Success));
+                events.extend(landed.into_iter().flatten());
                 counts.completed += 1;
                 continue;
             };

@@ -66,7 +66,7 @@ impl State {
         }
     }
 
-    fn reach(&self, provider: &Provider) -> Result<(), Unavailable> {
+    pub(super) fn reach(&self, provider: &Provider) -> Result<(), Unavailable> {
         let routing = self.settings.routing.as_ref();
         if routing.is_some_and(|policy| policy.without_key.contains(provider)) {
             return Err(Unavailable::NoKey);

@@ -153,6 +153,7 @@ fn has_begun(task: &Task) -> bool {
         | Stage::Merging { .. }
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
+        | Stage::Deliberating { .. }
         | Stage::Asking { .. } => true,
         Stage::Approval { subject: Subject::Start(_) } => false,
         Stage::Approval { .. } => true,

@@ -68,6 +68,10 @@ impl State {
         if let Some(alarm) = self.alarm(now) {
             return vec![alarm];
         }
+        let council = self.next_council(now);
+        if !council.is_empty() {
+            return council;
+        }
         if let Some(event) = self.next_merge() {
             return vec![event];
         }

@@ -56,6 +56,7 @@ impl State {
                 self.abandon((task, mission), fence, failure, now)
             }
         });
+        self.pay_before_asking(&mut events, fence, now);
         events.extend(self.judge_provider(lease, fence, outcome, now));
         let paused = events.iter().any(|event| matches!(event, Event::MissionPaused { .. }));
         if spent.usd > lease.reserved && !paused {

@@ -6,6 +6,7 @@ mod agent_rules;
 mod approval;
 mod completion;
 mod council;
+mod council_rules;
 mod escalation;
 mod failure_rules;
 mod fixture;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kapelle_core::approval::{OverrideAction, Subject};
+use kapelle_core::council::{CouncilId, Summons};
 use kapelle_core::escalation::{Cause, DeadLetter, Matter, NoticePolicy, Trouble};
 use kapelle_core::event::PauseReason;
 use kapelle_core::failure::{Failure, FailureKind};
@@ -41,6 +42,10 @@ struct Trial {
     last: Option<(Trouble, Failure)>,
     spent: BTreeMap<Trouble, u32>,
     ruled: bool,
+    /// The council that it waits for.
+    council: Option<CouncilId>,
+    /// A council has said what to try.
+    advised: bool,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +128,16 @@ impl Failures {
             Event::TaskMerged { task, .. } => {
                 self.tally(facts.task(*task)?.mission).finished += 1;
             }
+            Event::CouncilConvened { council, task, because: Summons::Retries(_), .. } => {
+                self.trial(*task).council = Some(*council);
+            }
+            Event::CouncilDecided { council, task, verdict, .. } => {
+                let trial = self.trial(*task);
+                if trial.council == Some(*council) {
+                    (trial.council, trial.advised) = (None, verdict.winner().is_some());
+                }
+            }
+            Event::SolutionRecalled { task, .. } => self.trial(*task).advised = true,
             Event::PersonNotified { causes } => self.judge_notice(causes, record.at)?,
             _ => self.observe_mission(&record.event),
         }
@@ -169,7 +184,9 @@ impl Failures {
         let Some((trouble, _)) = trial.last.take() else {
             return Err(format!("{task:?} is tried again, but nothing failed"));
         };
-        if exhausted {
+        if std::mem::take(&mut trial.advised) {
+            ensure(exhausted, || format!("{task:?} had a council with retries left"))?;
+        } else if exhausted {
             let may = orchestrators > 0 && !trial.ruled;
             trial.ruled = true;
             ensure(may, || format!("{task:?} is tried again past its retries for {trouble:?}"))?;
@@ -205,12 +222,14 @@ impl Failures {
         self.dead.insert(task);
         self.raise(Cause::of(mission, &failure));
         let rate = &rules.failure_rate;
+        let paused = facts.mission(mission)?.paused;
         let tally = self.tally(mission);
         tally.finished += 1;
         tally.failed += 1;
         let bad = u64::from(tally.failed) * 1_000
             > u64::from(tally.finished) * u64::from(rate.pause_permille);
-        tally.to_stop |= bad && tally.finished >= rate.finished_min;
+        // A council may end while its mission is paused already.
+        tally.to_stop |= bad && tally.finished >= rate.finished_min && !paused;
         // For the requeue, which settles what the failure raised.
         self.trial(task).last = Some((Trouble::Failure(failure.kind), failure));
         Ok(())

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::calendar::Span;
+use kapelle_core::council::{CouncilId, Size};
 use kapelle_core::event::Interruption;
 use kapelle_core::ledger::{Drawn, Limit, Policy, Pool, Purpose, Purse, Scope};
 use kapelle_core::report::Usage;
@@ -24,6 +25,8 @@ pub(super) struct Books {
     session: u32,
     purses: BTreeMap<Scope, Purse>,
     claims: BTreeMap<Fence, Claim>,
+    /// What is reserved for councils that sit.
+    councils: BTreeMap<CouncilId, Claim>,
     /// Attempts that ended without a bill, and whose money was given back.
     unbilled: BTreeMap<Fence, Claim>,
     billed: BTreeSet<Fence>,
@@ -75,6 +78,18 @@ impl Books {
                 ensure(before.is_none_or(|before| before < *usd), || {
                     format!("a cap of {mission} was raised from {before:?} to {usd}")
                 })?;
+            }
+            Event::CouncilConvened { .. } => return self.convene(record, facts),
+            Event::CouncilDecided { council, cost, .. } => {
+                let overspent = self.pay(*council, *cost, at)?;
+                let goes_on =
+                    |id: &MissionId| facts.mission(*id).is_ok_and(|m| !m.paused && !m.ended);
+                self.to_stop.extend(overspent.filter(goes_on));
+            }
+            Event::CouncilAbandoned { council, cost, .. }
+                if self.councils.contains_key(council) =>
+            {
+                self.pay(*council, *cost, at)?;
             }
             Event::LeaseGranted { .. } => return self.grant(record, facts),
             Event::CostCharged { task, fence, usd, usage } => {
@@ -148,7 +163,7 @@ impl Books {
             format!("lease {fence} draws on {:?}", drawn.pool)
         })?;
         ensure(self.has_tokens(mission), || format!("lease {fence} was granted without tokens"))?;
-        let scopes = self.scopes(mission, *task, *agent, drawn, record.at);
+        let scopes = self.scopes(mission, Some(*task), Some(*agent), drawn, record.at);
         for scope in &scopes {
             self.purses.entry(*scope).or_default().reserved +=
                 weight(*scope, *reserved, drawn.estimate);
@@ -173,6 +188,74 @@ impl Books {
         };
         self.claims.insert(*fence, claim);
         Ok(())
+    }
+
+    fn convene(&mut self, record: &Record, facts: &Facts) -> Verdict {
+        let Event::CouncilConvened { council, task, convocation, reservation, .. } = &record.event
+        else {
+            return Ok(());
+        };
+        let (number, reserved) = (council.0, convocation.reserved);
+        ensure(self.halted.is_none(), || format!("council {number} convenes while halted"))?;
+        let agreed = Size::holding(convocation.panel.len()).reference_cost();
+        ensure(reserved == agreed, || format!("council {number} has {reserved}, not {agreed}"))?;
+        let of_task = facts.task(*task)?;
+        let open_to = Pool::open_to(Purpose::Council, of_task.priority);
+        let pool = reservation.pool;
+        ensure(pool.is_none_or(|pool| open_to.contains(&pool)), || {
+            format!("council {number} draws on {pool:?}, which is not for it")
+        })?;
+        ensure(reservation.purpose == Purpose::Council, || {
+            format!("council {number} is paid as {:?}", reservation.purpose)
+        })?;
+        ensure(self.has_tokens(of_task.mission), || {
+            format!("council {number} convenes without tokens")
+        })?;
+        let scopes = self.scopes(of_task.mission, None, None, reservation, record.at);
+        for scope in &scopes {
+            self.purses.entry(*scope).or_default().reserved += reserved;
+        }
+        for scope in &scopes {
+            let (bound, cap) = (self.purse(*scope).committed(), self.cap(*scope));
+            ensure(cap.is_none_or(|cap| bound <= cap), || {
+                format!("council {number} convenes: {bound} of {cap:?} are bound in {scope:?}")
+            })?;
+        }
+        self.flow.reserved += reserved.as_micros();
+        let claim = Claim {
+            mission: of_task.mission,
+            scopes,
+            usd: reserved,
+            left: reserved,
+            estimate_left: reserved,
+            began_at: record.at,
+            deadline: convocation.deadline,
+            awaited: None,
+        };
+        self.councils.insert(*council, claim);
+        Ok(())
+    }
+
+    /// The council is paid, and what is left goes back. Its mission, if it cost too much.
+    fn pay(
+        &mut self,
+        council: CouncilId,
+        cost: Usd,
+        at: Timestamp,
+    ) -> Result<Option<MissionId>, String> {
+        let claim = self.councils.remove(&council);
+        let claim = claim.ok_or_else(|| format!("council {} is paid twice", council.0))?;
+        let covered = claim.left.min(cost);
+        for scope in claim.scopes {
+            let purse = self.purses.entry(scope).or_default();
+            purse.reserved = minus(purse.reserved, claim.left)?;
+            purse.spent += cost;
+            purse.excess += cost.saturating_sub(covered);
+        }
+        self.flow.charged += covered.as_micros();
+        self.flow.released += claim.left.saturating_sub(covered).as_micros();
+        self.minute.push((at, last_minute(cost, claim.began_at, at)));
+        Ok((cost > claim.usd).then_some(claim.mission))
     }
 
     fn charge(
@@ -269,7 +352,8 @@ impl Books {
         if let Some(mission) = self.to_stop.pop_first() {
             return Err(format!("an attempt of {mission} overspent, and the mission goes on"));
         }
-        let held: u64 = self.claims.values().map(|claim| claim.left.as_micros()).sum();
+        let held = self.claims.values().chain(self.councils.values());
+        let held: u64 = held.map(|claim| claim.left.as_micros()).sum();
         let Flow { reserved, charged, released } = self.flow;
         ensure(reserved == charged + released + held, || {
             format!("{reserved} were reserved, but {charged} + {released} + {held} are known")
@@ -326,7 +410,7 @@ impl Books {
         let drawn = Drawn { pool: None, purpose, estimate };
         let fits_for = |seat| {
             let agent = AgentId { role, seat };
-            self.scopes(task.mission, task.id, agent, &drawn, now).into_iter().all(fits)
+            self.scopes(task.mission, Some(task.id), Some(agent), &drawn, now).into_iter().all(fits)
         };
         self.halted.is_none()
             && self.has_tokens(task.mission)
@@ -337,15 +421,16 @@ impl Books {
     /// Whether one more attempt, of a token at least, fits the mission's tokens.
     fn has_tokens(&self, mission: MissionId) -> bool {
         let used = self.tokens.get(&mission).copied().unwrap_or_default();
-        let open = self.claims.values().filter(|claim| claim.mission == mission).count() as u64;
+        let all = self.claims.values().chain(self.councils.values());
+        let open = all.filter(|claim| claim.mission == mission).count() as u64;
         self.rules.tokens.mission_max.is_none_or(|max| used + open < max)
     }
 
     fn scopes(
         &self,
         mission: MissionId,
-        task: TaskId,
-        agent: AgentId,
+        task: Option<TaskId>,
+        agent: Option<AgentId>,
         drawn: &Drawn,
         at: Timestamp,
     ) -> Vec<Scope> {
@@ -354,8 +439,8 @@ impl Books {
             Scope::Project,
             Scope::Session(self.session),
             Scope::Mission(mission),
-            Scope::Task(mission, Some(task)),
-            Scope::Agent(mission, Some(agent)),
+            Scope::Task(mission, task),
+            Scope::Agent(mission, agent),
             Scope::Day(day),
             Scope::Week(Span::Week.number(at)),
             Scope::Month(Span::Month.number(at)),
@@ -363,6 +448,10 @@ impl Books {
         scopes.extend(drawn.pool.map(|pool| Scope::Pool(day, pool)));
         if drawn.purpose == Purpose::Retry {
             scopes.push(Scope::Retries(mission));
+        }
+        if drawn.purpose == Purpose::Council {
+            scopes.push(Scope::CouncilDay(day));
+            scopes.push(Scope::CouncilWeek(Span::Week.number(at)));
         }
         scopes
     }
@@ -389,7 +478,9 @@ impl Books {
             Scope::Week(_) => caps.week_usd_max,
             Scope::Month(_) => caps.month_usd_max,
             Scope::Pool(_, pool) => Some(self.rules.pools?.of(pool, caps.day_usd_max?)),
-            Scope::CouncilDay(_) | Scope::CouncilWeek(_) | Scope::ScalingDay(_) => None,
+            Scope::CouncilDay(_) => caps.council_day_usd_max,
+            Scope::CouncilWeek(_) => caps.council_week_usd_max,
+            Scope::ScalingDay(_) => None,
         }
     }
 }

@@ -70,6 +70,14 @@ impl Fold {
             | Event::StepCompleted { .. }
             | Event::TaskReported { .. }
             | Event::TroubleMet { .. }
+            | Event::CouncilConvened { .. }
+            | Event::VoteCast { .. }
+            | Event::VoteDropped { .. }
+            | Event::CouncilClosed { .. }
+            | Event::CouncilDecided { .. }
+            | Event::CouncilResolved { .. }
+            | Event::CouncilAbandoned { .. }
+            | Event::SolutionRecalled { .. }
             | Event::TaskUnblocked { .. }
             | Event::TaskRequeued { .. }
             | Event::PersonNotified { .. }

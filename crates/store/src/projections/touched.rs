@@ -67,10 +67,7 @@ impl Touched {
             | Event::AttemptInterrupted { task, fence, .. }
             | Event::ReservationReleased { task, fence, .. }
             | Event::AttemptAbandoned { task, fence, .. }
-            | Event::CheckpointRaised { task, fence, .. } => {
-                self.task(state, *task);
-                self.agents.extend(state.payer(*fence));
-            }
+            | Event::CheckpointRaised { task, fence, .. } => self.attempt(state, *task, *fence),
             Event::OperationCompleted { task, .. }
             | Event::ChecklistMade { task, .. }
             | Event::StepCompleted { task, .. }
@@ -79,6 +76,14 @@ impl Touched {
             | Event::LocksExpired { task }
             | Event::PrioritySet { task, .. }
             | Event::TroubleMet { task, .. }
+            | Event::CouncilConvened { task, .. }
+            | Event::VoteCast { task, .. }
+            | Event::VoteDropped { task, .. }
+            | Event::CouncilClosed { task, .. }
+            | Event::CouncilDecided { task, .. }
+            | Event::CouncilResolved { task, .. }
+            | Event::CouncilAbandoned { task, .. }
+            | Event::SolutionRecalled { task, .. }
             | Event::TaskUnblocked { task }
             | Event::TaskRequeued { task, .. }
             | Event::ChangeConflicted { task, .. }
@@ -108,11 +113,7 @@ impl Touched {
                     self.whole_mission(state, task.mission);
                 }
             }
-            Event::TaskMerged { task, .. } => {
-                self.task(state, *task);
-                let dependents = state.task(*task).map(|task| task.dependents.iter());
-                self.tasks.extend(dependents.into_iter().flatten());
-            }
+            Event::TaskMerged { task, .. } => self.merged(state, *task),
             Event::LeaseRenewed { fence, .. }
             | Event::ChoreFailed { fence, .. }
             | Event::ChoreWithdrawn { fence } => self.fence(state, *fence),
@@ -153,6 +154,18 @@ impl Touched {
             | Subject::External(task)
             | Subject::Rollback(task) => self.task(state, task),
         }
+    }
+
+    fn attempt(&mut self, state: &State, id: TaskId, fence: Fence) {
+        self.task(state, id);
+        self.agents.extend(state.payer(fence));
+    }
+
+    /// What needed it may go on.
+    fn merged(&mut self, state: &State, id: TaskId) {
+        self.task(state, id);
+        let dependents = state.task(id).map(|task| task.dependents.iter());
+        self.tasks.extend(dependents.into_iter().flatten());
     }
 
     fn fence(&mut self, state: &State, fence: Fence) {

@@ -12,14 +12,19 @@ impl State {
     /// The arms of `apply` about failures; it names each of them, so none is forgotten.
     pub(in crate::state) fn apply_to_failures(&mut self, event: &Event) {
         match event {
-            Event::TroubleMet { task, trouble, next } => self.with_hardship(*task, |hardship| {
-                hardship.ladder.taken(*trouble, next);
-                hardship.by = match next {
-                    Next::Retry { by, .. } => *by,
-                    Next::AskOrchestrator => Hands::Other,
-                    Next::ConveneCouncil | Next::AskHuman { .. } => Hands::Anyone,
-                };
-            }),
+            Event::TroubleMet { task, trouble, next } => {
+                self.doubt_advice(*task, *trouble);
+                self.with_hardship(*task, |hardship| {
+                    hardship.ladder.taken(*trouble, next);
+                    hardship.by = match next {
+                        Next::Retry { by, .. } => *by,
+                        Next::AskOrchestrator => Hands::Other,
+                        // Its answer goes back to whoever asked (CON-17).
+                        Next::ConveneCouncil => Hands::Same,
+                        Next::AskHuman { .. } => Hands::Anyone,
+                    };
+                });
+            }
             Event::AttemptAbandoned { task, fence, retry_at, .. } => {
                 self.end_attempt(*fence, Billed::AtItsEnd, self.at);
                 self.with_mission_of(*task, |m| m.abandoned += 1);

@@ -52,7 +52,7 @@ impl State {
         self.with_mission(mission, |m| {
             match &old {
                 Stage::Ready => m.counts.ready = m.counts.ready.saturating_sub(1),
-                Stage::Backoff { .. } => m.counts.parked -= 1,
+                Stage::Backoff { .. } | Stage::Deliberating { .. } => m.counts.parked -= 1,
                 Stage::Asking { .. } => m.counts.asking -= 1,
                 Stage::Approval { .. } => m.counts.gated -= 1,
                 Stage::DeadLetter => m.counts.dead -= 1,
@@ -62,7 +62,7 @@ impl State {
             }
             match &stage {
                 Stage::Ready => m.counts.ready += 1,
-                Stage::Backoff { .. } => m.counts.parked += 1,
+                Stage::Backoff { .. } | Stage::Deliberating { .. } => m.counts.parked += 1,
                 Stage::Asking { .. } => m.counts.asking += 1,
                 Stage::Approval { .. } => m.counts.gated += 1,
                 Stage::Done => m.counts.completed += 1,
@@ -80,6 +80,7 @@ impl State {
         }
         self.with_task(id, |task| task.stage = stage);
         self.leave_gate(&old);
+        self.leave_council(&old);
         self.reschedule(id, &old);
         self.note_question(id);
         if leaves_queue {

@@ -192,6 +192,7 @@ impl State {
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().filter(|(_, t)| !of_mission(t, self)).collect();
         self.clear_queue_of(id);
+        self.end_councils_of(id);
         self.breakers.forget(&BreakerKey::Mission(id));
         self.with_mission(id, |m| {
             m.stage = stage;
@@ -252,6 +253,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         merged: None,
         spent: Usd::ZERO,
         tier: None,
+        lineage: None,
         started_at: None,
         ended_at: None,
     }

@@ -127,6 +127,7 @@ fn is_in_hand(stage: &Stage) -> bool {
         | Stage::Ready
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
+        | Stage::Deliberating { .. }
         | Stage::Asking { .. }
         | Stage::Approval { .. }
         | Stage::Blocked { .. }
@@ -143,6 +144,7 @@ fn is_open(stage: &Stage) -> bool {
         | Stage::Ready
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
+        | Stage::Deliberating { .. }
         | Stage::Asking { .. }
         | Stage::Approval { subject: Subject::Start(_) } => true,
         Stage::Working { .. }

@@ -162,6 +162,7 @@ impl State {
             t.started_at.get_or_insert(*granted_at);
             t.phase_base = Some(since.clone());
             t.tier = route.as_ref().map(|route| route.tier);
+            t.lineage = route.as_ref().map(|route| route.lineage.clone());
         });
         self.with_checklist(*task, |list| list.begun(*granted_at));
         let billed = if reservation.is_some() { Billed::Later } else { Billed::AtItsEnd };

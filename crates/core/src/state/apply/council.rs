@@ -1,0 +1,204 @@
+//! Councils: who sits, what was voted, what it cost, and what came of it.
+
+use crate::council::{CouncilId, Outcome, Question, Summons, Verdict};
+use crate::escalation::Trouble;
+use crate::event::Event;
+use crate::failure::FailureKind;
+use crate::ids::{MissionId, TaskId};
+use crate::money::Usd;
+use crate::routing::ModelName;
+use crate::state::State;
+use crate::state::council::{Advice, Case, Opinion, council_account};
+use crate::task::Stage;
+use crate::time::Timestamp;
+
+impl State {
+    /// The arms of `apply` about councils; it names each of them, so none is forgotten.
+    pub(in crate::state) fn apply_to_councils(&mut self, event: &Event, at: Timestamp) {
+        let chamber = &mut self.councils.chamber;
+        match event {
+            Event::CouncilConvened { .. } => self.convene(event, at),
+            Event::VoteCast { council, vote, spent, .. } => {
+                chamber.vote_cast(*council, (**vote).clone(), *spent);
+            }
+            Event::VoteDropped { council, model, why, spent, .. } => {
+                chamber.vote_dropped(*council, model, why.clone(), *spent);
+            }
+            Event::CouncilClosed { council, judged_by, .. } => chamber.closed(*council, *judged_by),
+            Event::CouncilDecided { council, task, verdict, cost, .. } => {
+                self.pay_council(*council, *cost, at);
+                self.take_advice(*council, *task, verdict);
+                self.councils.chamber.decided(*council, verdict, *cost, at);
+                if self.councils.chamber.session(*council).is_none() {
+                    self.end_case(*council);
+                    self.disappoint(*task, *council);
+                }
+            }
+            Event::CouncilResolved { council, task, outcome } => {
+                if *outcome == Outcome::Failure {
+                    self.note_refuted(*task, *council);
+                }
+                self.councils.chamber.resolved(*council, *outcome, at);
+                self.end_case(*council);
+            }
+            Event::CouncilAbandoned { council, cost, .. } => {
+                self.pay_council(*council, *cost, at);
+                self.councils.chamber.abandoned(*council);
+                self.end_case(*council);
+            }
+            Event::SolutionRecalled { task, key, known } => {
+                let opinion = Opinion {
+                    by: known.winner.clone(),
+                    solution: known.solution.clone(),
+                    reasoning: String::new(),
+                    evidence: Vec::new(),
+                };
+                let after_attempt = self.attempts_at(*task);
+                let (opinions, recalled) = (vec![opinion], Some(key.clone()));
+                let advice = Advice { opinions, recalled, after_attempt };
+                self.councils.advice.insert(*task, advice);
+            }
+            _ => {}
+        }
+    }
+
+    fn convene(&mut self, event: &Event, at: Timestamp) {
+        let Event::CouncilConvened { council, task, because, convocation, reservation } = event
+        else {
+            return;
+        };
+        let Some(asking) = self.task(*task) else { return };
+        let (account, mission) = (council_account(asking), asking.mission);
+        let usd = convocation.reserved;
+        let id = self.ledger.attempt_reserved(account.clone(), usd, reservation, at);
+        self.count(mission);
+        self.councils.chamber.convened((**convocation).clone(), at);
+        let (task, reservation) = (*task, Some(id));
+        let case = Case { task, mission, account, reservation, after_attempt: 0 };
+        self.councils.cases.insert(*council, case);
+        self.councils.of_task.entry(task).or_default().insert(*council);
+        if matches!(because, Summons::Retries(_)) {
+            self.with_task(task, |task| task.retrying = true);
+            self.move_to(task, Stage::Deliberating { council: *council });
+        }
+    }
+
+    fn pay_council(&mut self, council: CouncilId, cost: Usd, at: Timestamp) {
+        let Some(case) = self.councils.cases.get(&council) else { return };
+        let Some(session) = self.councils.chamber.session(council) else { return };
+        let Some(reservation) = case.reservation else { return };
+        let mission = case.mission;
+        let charge = self.council_charge(session, case, cost, at);
+        self.ledger.charged(&charge);
+        self.ledger.released(reservation);
+        self.count(mission);
+        if let Some(case) = self.councils.cases.get_mut(&council) {
+            case.reservation = None;
+        }
+    }
+
+    /// Keeps what those who won have said, for whoever tries next.
+    fn take_advice(&mut self, council: CouncilId, task: TaskId, verdict: &Verdict) {
+        let Some(session) = self.councils.chamber.session(council) else { return };
+        let votes = session.votes().unwrap_or_default();
+        let is_problem = session.convocation.question == Question::Problem;
+        let opinion = |by: &ModelName| {
+            let vote = votes.iter().find(|vote| vote.by == *by)?;
+            Some(Opinion {
+                by: vote.by.clone(),
+                solution: vote.choice.solution()?.to_owned(),
+                reasoning: vote.reasoning.clone(),
+                evidence: vote.evidence.clone(),
+            })
+        };
+        let opinions: Vec<Opinion> = match verdict {
+            Verdict::Accepted { winner, .. } | Verdict::Proposed { winner, .. } => {
+                opinion(winner).into_iter().collect()
+            }
+            Verdict::Combine { from } => from.iter().filter_map(opinion).collect(),
+            Verdict::Rejected { .. } | Verdict::Undecided { .. } | Verdict::Drill { .. } => {
+                Vec::new()
+            }
+        };
+        // A review is about work that is there already.
+        let after_attempt = if is_problem { self.attempts_at(task) } else { 0 };
+        if let Some(case) = self.councils.cases.get_mut(&council) {
+            case.after_attempt = after_attempt;
+        }
+        if !opinions.is_empty() {
+            let advice = Advice { opinions, recalled: None, after_attempt };
+            self.councils.advice.insert(task, advice);
+        }
+    }
+
+    /// The council that the task waited for has no answer.
+    fn disappoint(&mut self, task: TaskId, council: CouncilId) {
+        let waits = Stage::Deliberating { council };
+        if self.task(task).is_some_and(|task| task.stage == waits) {
+            self.move_to(task, Stage::Failed { kind: FailureKind::ValidationFailed });
+        }
+    }
+
+    fn note_refuted(&mut self, task: TaskId, council: CouncilId) {
+        let session = self.councils.chamber.session(council);
+        let solution = match session.and_then(|session| session.verdict()) {
+            Some(Verdict::Accepted { choice, .. } | Verdict::Proposed { choice, .. }) => {
+                choice.solution().map(str::to_owned)
+            }
+            _ => None,
+        };
+        if let Some(solution) = solution {
+            self.councils.refuted.entry(task).or_default().insert(solution);
+        }
+    }
+
+    /// An answer from memory that did not help is forgotten.
+    pub(in crate::state) fn doubt_advice(&mut self, task: TaskId, trouble: Trouble) {
+        let attempts = self.attempts_at(task);
+        let Some(advice) = self.councils.advice.get(&task) else { return };
+        if let Some(key) = advice.recalled.clone()
+            && trouble.is_debatable()
+            && attempts > advice.after_attempt
+        {
+            self.councils.advice.remove(&task);
+            self.councils.chamber.forgotten(&key);
+        }
+    }
+
+    /// A task that no longer waits for its council leaves it without a question.
+    pub(in crate::state) fn leave_council(&mut self, old: &Stage) {
+        let Stage::Deliberating { council } = old else { return };
+        let session = self.councils.chamber.session(*council);
+        if session.is_some_and(|session| session.is_sitting()) {
+            self.councils.stale.insert(*council);
+        }
+    }
+
+    pub(in crate::state) fn end_councils_of(&mut self, mission: MissionId) {
+        let of_mission = self.councils.cases.iter().filter(|(_, case)| case.mission == mission);
+        let ids: Vec<CouncilId> = of_mission.map(|(id, _)| *id).collect();
+        self.councils.stale.extend(ids);
+        let tasks = &self.tasks;
+        let goes_on = |id: &TaskId| {
+            let task = tasks.get((id.0 as usize).wrapping_sub(1));
+            task.is_some_and(|task| task.mission != mission)
+        };
+        self.councils.advice.retain(|id, _| goes_on(id));
+        self.councils.refuted.retain(|id, _| goes_on(id));
+    }
+
+    fn end_case(&mut self, council: CouncilId) {
+        self.councils.stale.remove(&council);
+        let Some(case) = self.councils.cases.remove(&council) else { return };
+        if let Some(councils) = self.councils.of_task.get_mut(&case.task) {
+            councils.remove(&council);
+            if councils.is_empty() {
+                self.councils.of_task.remove(&case.task);
+            }
+        }
+    }
+
+    fn attempts_at(&self, task: TaskId) -> u32 {
+        self.task(task).map_or(0, |task| task.attempts)
+    }
+}

@@ -1,0 +1,74 @@
+//! Planted bugs of councils.
+
+use kapelle_core::council::{CheckStanding, Findings};
+use kapelle_core::event::Restart;
+use kapelle_core::{Command, Event, State, Timestamp, Usd};
+
+use super::Mutant;
+
+pub(super) fn falsify(
+    mutant: Mutant,
+    events: &mut Vec<Event>,
+    given: Option<&Command>,
+    state: &State,
+    now: Timestamp,
+) {
+    match mutant {
+        Mutant::OneFamily => {
+            for event in events {
+                if let Event::CouncilConvened { convocation, .. } = event {
+                    convocation.panel[1].lineage = convocation.panel[0].lineage.clone();
+                }
+            }
+        }
+        Mutant::CouncilOnCredit => {
+            for event in events {
+                if let Event::CouncilConvened { convocation, .. } = event {
+                    convocation.reserved = Usd::ZERO;
+                }
+            }
+        }
+        Mutant::PeeksAtVotes => {
+            if let Some(Event::VoteCast { council, task, .. }) = events.last() {
+                let (council, task, judged_by) = (*council, *task, None);
+                events.push(Event::CouncilClosed { council, task, judged_by });
+            }
+        }
+        Mutant::CountsPraise => {
+            for event in events {
+                if let (
+                    Event::VoteDropped { council, task, spent, .. },
+                    Some(Command::CastVote { vote, .. }),
+                ) = (&*event, given)
+                {
+                    let (council, task, spent) = (*council, *task, *spent);
+                    *event = Event::VoteCast { council, task, vote: vote.clone(), spent };
+                }
+            }
+        }
+        Mutant::MajorityRules => overrule(events, state, now),
+        _ => {}
+    }
+}
+
+/// What most want is what is done, whatever the checks say.
+fn overrule(events: &mut Vec<Event>, state: &State, now: Timestamp) {
+    let Some(Event::CouncilDecided { council, task, verdict, findings, .. }) = events.first_mut()
+    else {
+        return;
+    };
+    let checks = findings.checks.iter().filter(|c| c.standing != CheckStanding::Failed).cloned();
+    let kind = Findings { checks: checks.collect(), scores: findings.scores.clone() };
+    let Ok(other) = state.council().verdict(*council, &kind) else { return };
+    let (had_winner, task) = (verdict.winner().is_some(), *task);
+    *verdict = other;
+    let buried = events.iter().any(|event| matches!(event, Event::TaskDeadLettered { .. }));
+    let wins = match &events[0] {
+        Event::CouncilDecided { verdict, .. } => verdict.winner().is_some(),
+        _ => false,
+    };
+    if wins && !had_winner && buried {
+        events.truncate(1);
+        events.push(Event::RetryScheduled { task, at: now, from: Restart::Flow });
+    }
+}
