@@ -81,6 +81,12 @@ impl Location {
     }
 }
 
+/// Where the tables for people are, beside the journal in `path`: `store.tables.db` for `store.db`.
+#[must_use]
+pub fn tables_path(path: &Path) -> PathBuf {
+    path.with_extension("tables.db")
+}
+
 impl From<&Path> for Location {
     fn from(path: &Path) -> Location {
         Location::sqlite(path)

@@ -83,7 +83,7 @@ fn a_rebuild_says_what_was_wrong() {
     let fixture = delivered();
     let fine = fixture.json(&["store", "rebuild"]);
     assert_eq!((&fine["equal"], &fine["repaired"]), (&json!(true), &json!([])));
-    let raw = Connection::open(fixture.repo().join(".kapelle/store.db")).unwrap();
+    let raw = Connection::open(fixture.repo().join(".kapelle/store.tables.db")).unwrap();
     raw.execute_batch("UPDATE missions SET goal = 'something else'").unwrap();
     let repaired = fixture.json(&["store", "rebuild"]);
     assert_eq!((&repaired["equal"], &repaired["repaired"]), (&json!(false), &json!(["missions"])));

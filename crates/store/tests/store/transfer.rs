@@ -136,7 +136,7 @@ fn a_rebuild_names_the_tables_that_were_wrong() {
         assert_eq!(untouched.repaired().count(), 0, "{}", place.name);
         let harm = "UPDATE tasks SET title = 'harm'";
         match place.location.path() {
-            Some(path) => Connection::open(path).unwrap().execute_batch(harm).unwrap(),
+            Some(path) => fixture::tables(path).execute_batch(harm).unwrap(),
             None => {
                 let schema = fixture::schema(&place.location);
                 cluster::shared().psql(&schema, harm).unwrap();
