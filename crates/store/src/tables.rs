@@ -207,6 +207,14 @@ mod tests {
         }
     }
 
+    /// As many as the fold has room for (`projections::changes`).
+    #[test]
+    fn keys_have_one_or_two_columns() {
+        for table in all() {
+            assert!((1..=2).contains(&table.keys), "{}", table.name);
+        }
+    }
+
     #[test]
     fn references_lead_to_a_table_with_one_key() {
         for column in all().iter().flat_map(|table| &table.columns) {

@@ -18,7 +18,7 @@ use crate::world::{World, commit};
 
 /// How long a floor should take: long enough that the tables are folded many times under way, and
 /// that a fold which does not keep up is seen to fall behind.
-const FLOOR_SECONDS: f64 = 1.0;
+const FLOOR_SECONDS: f64 = 0.5;
 
 /// The bounds of what that comes to, between a slow disk and one that does not sync at all.
 const CYCLES_MIN: u32 = 3_000;
@@ -26,7 +26,7 @@ const CYCLES_MAX: u32 = 100_000;
 
 /// Measured until so many rounds were undisturbed, or given up on.
 const ROUNDS: usize = 3;
-const TRIES_MAX: usize = 9;
+const TRIES_MAX: usize = 15;
 
 /// Two floors of one round that differ by more tell of somebody else's load.
 const DISTURBED: f64 = 1.25;

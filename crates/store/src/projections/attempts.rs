@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Changes;
 use crate::tables::Of;
+use crate::value::Value;
 
 /// The attempts that run, and those that have ended but may still be billed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -180,7 +181,7 @@ fn write(fence: Fence, attempt: &Attempt, ending: Ending<'_>, changes: &mut Chan
         attempt.mission.to_string().into(),
         attempt.task.0.into(),
         attempt.agent.to_string().into(),
-        attempt.phase.name().into(),
+        Value::name(attempt.phase.name()),
         ending.status.into(),
         attempt.base.as_str().into(),
         ending.change.map(Commit::as_str).into(),
@@ -235,9 +236,9 @@ fn write_agent(agent: AgentId, cost: u64, state: &State, changes: &mut Changes) 
     let task = known.and_then(|known| known.current_task()).map(|task| task.0);
     let row = [
         agent.to_string().into(),
-        agent.role.name().into(),
+        Value::name(agent.role.name()),
         agent.seat.into(),
-        status.into(),
+        Value::name(status),
         fence.map(|fence| fence.0).into(),
         task.into(),
         cost.into(),

@@ -43,6 +43,10 @@ const WRITING: [Setting; 3] = [
     ("checkpoint_fullfsync", "ON", "1"),
 ];
 
+/// Four times the usual: whoever folds writes the same pages over and over, and each checkpoint
+/// syncs twice for all of them.
+const TABLES: [Setting; 1] = [("wal_autocheckpoint", "4000", "4000")];
+
 /// Every commit reaches the disk before it is answered.
 const FULL: Setting = ("synchronous", "FULL", "2");
 
@@ -74,6 +78,7 @@ pub(super) fn open_tables(path: &Path) -> Result<Connection, Error> {
     let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     schema::claim_tables(&conn, &path)?;
     set(&conn, &WRITING)?;
+    set(&conn, &TABLES)?;
     set_durability(&conn, Durability::Normal)?;
     Ok(conn)
 }

@@ -130,6 +130,6 @@ fn value(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Value> {
     match row.get_ref(column)? {
         ValueRef::Null => Ok(Value::Null),
         ValueRef::Integer(number) => Ok(Value::Int(number)),
-        other => Ok(Value::Text(other.as_str()?.to_owned())),
+        other => Ok(Value::Text(other.as_str()?.to_owned().into())),
     }
 }
