@@ -11,8 +11,8 @@ use kapelle_store::{Location, Reader, Writer};
 use crate::report::{Goal, Report, median};
 use crate::world::World;
 
-/// About seven events a task, and the plans: a little more than a million.
-const TASKS: u32 = 141_000;
+/// About five events a task, and the plans: a little more than a million.
+const TASKS: u32 = 193_000;
 const ROUNDS: usize = 3;
 const BATCH: usize = 10_000;
 

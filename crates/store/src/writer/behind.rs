@@ -173,11 +173,10 @@ impl Behind {
         self.fold_all()?;
         self.search_on()?;
         let Some(fold) = &self.fold else { return Ok(()) };
-        if fold.seq().0 >= self.snapshots.last.0 + SNAPSHOT_RECORDS_AT_END {
-            if let Some(body) = snapshot::encode(fold, self.pending.head()) {
-                // A cache: the next start is slower without it, and nothing else.
-                let _ = self.store.keep_snapshot(&body);
-            }
+        let enough = fold.seq().0 >= self.snapshots.last.0 + SNAPSHOT_RECORDS_AT_END;
+        if enough && let Some(body) = snapshot::encode(fold, self.pending.head()) {
+            // A cache: the next start is slower without it, and nothing else.
+            let _ = self.store.keep_snapshot(&body);
         }
         Ok(())
     }
