@@ -96,6 +96,14 @@ pub fn places() -> [Place; 2] {
 }
 
 impl Place {
+    /// Does something to the tables, as a person could.
+    pub fn change(&self, sql: &str) {
+        match self.location.path() {
+            Some(path) => tables(path).execute_batch(sql).unwrap(),
+            None => drop(cluster::shared().psql(&schema(&self.location), sql).unwrap()),
+        }
+    }
+
     /// What a person's SQL client says to a question with one column.
     pub fn ask(&self, sql: &str) -> Vec<String> {
         let Some(path) = self.location.path() else {

@@ -168,6 +168,29 @@ fn failing_tables_stop_no_append_and_are_reported() {
     assert_same(&healed, &dump(&path), "after a rebuild");
 }
 
+/// On a server, a leader that was stopped may still have a batch on its way when it wakes. Whoever
+/// finds the tables elsewhere than it left them writes nothing, and looks again.
+#[test]
+fn a_batch_does_not_go_into_tables_that_somebody_else_has_folded() {
+    let records = fixture::history(1, 0);
+    let (before, after) = records.split_at(records.len() / 2);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        assert!(append_all(&writer, before).into_iter().all(|answer| answer.is_ok()));
+        let reached = flushed(&writer).unwrap();
+        place.change("UPDATE projection_watermark SET seq = 3");
+        assert!(append_all(&writer, after).into_iter().all(|answer| answer.is_ok()));
+        let refused = flushed(&writer).unwrap_err().to_string();
+        let expected =
+            format!("the tables reach record 3, not {reached}: somebody else folds them");
+        assert_eq!(refused, expected, "{}", place.name);
+        assert_eq!(place.ask("SELECT seq FROM projection_watermark"), ["3"], "{}", place.name);
+        assert_eq!(flushed(&writer).unwrap(), Seq(records.len() as u64), "{}", place.name);
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
+    }
+}
+
 /// Who closes wants to know that the tables are behind; the appends were answered long ago.
 #[test]
 fn closing_tells_that_the_rest_was_not_folded() {
