@@ -131,6 +131,8 @@ impl Session {
             }
         });
         self.opened.leadership.publish(&url)?;
+        // The file tells those on this machine, the store those on others.
+        self.opened.handle.publish(&url).await.map_err(Problem::environment)?;
         say(format!("dashboard: {url}"));
         self.dashboard = Some(url);
         Ok(())

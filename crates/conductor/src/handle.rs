@@ -27,6 +27,7 @@ type Look = Box<dyn FnOnce(&State) + Send>;
 pub(crate) enum Message {
     Command(Command, Ticket),
     Look(Look),
+    Publish(String, oneshot::Sender<Result<(), kapelle_store::Error>>),
     ShutDown,
 }
 
@@ -71,6 +72,13 @@ impl Handle {
         });
         self.post(Message::Look(look))?;
         seen.await.map_err(|_| Error::Stopped)
+    }
+
+    /// Lets whoever else wants to run the project know where this process answers.
+    pub async fn publish(&self, url: &str) -> Result<(), Error> {
+        let (done, told) = oneshot::channel();
+        self.post(Message::Publish(url.to_owned(), done))?;
+        Ok(told.await.map_err(|_| Error::Stopped)??)
     }
 
     /// Every commit from now on.

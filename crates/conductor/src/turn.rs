@@ -164,6 +164,10 @@ impl Turns {
                 gathered.commands.push((ticket, command));
             }
             Message::Look(look) => look(self.engine.state()),
+            Message::Publish(url, done) => self.writer.publish(&url, move |told| {
+                // Whoever asked may have gone away meanwhile.
+                let _ = done.send(told);
+            }),
             Message::ShutDown => gathered.end = true,
         }
     }

@@ -18,6 +18,8 @@ use crate::lock::Holder;
 pub enum Error {
     #[error("the journal stands at record {actual}, not at {expected}")]
     Conflict { expected: Seq, actual: Seq },
+    #[error("the tables reach record {actual}, not {expected}: somebody else folds them")]
+    Overtaken { expected: Seq, actual: Seq },
     /// Somebody else has taken over; whoever gets this must stop writing for good.
     #[error("epoch {presented} is not current: the store is at epoch {current}")]
     StaleEpoch { presented: Epoch, current: Epoch },

@@ -57,7 +57,7 @@ fn update(hasher: &mut Sha256, value: &Value) {
         Value::Text(text) => {
             hasher.update([2]);
             hasher.update((text.len() as u64).to_be_bytes());
-            hasher.update(text);
+            hasher.update(text.as_bytes());
         }
     }
 }

@@ -39,7 +39,7 @@ pub use error::Error;
 pub use fingerprint::Fingerprint;
 pub use follow::Follower;
 pub use journal::{Epoch, Hash, Head, Journal, ParseHashError};
-pub use location::{Durability, Location};
+pub use location::{Durability, Location, tables_path};
 pub use lock::{Holder, Leadership, holder};
 pub use memory::Memory;
 pub use postgres::Postgres;

@@ -11,6 +11,9 @@ use crate::error::Error;
 /// PostgreSQL cuts names at 63 bytes, and a backup's name is longer than its schema's.
 const PROJECT_CHARS_MAX: usize = 40;
 
+const NO_TLS: &str = "it asks for TLS (sslmode), which Kapelle does not speak yet: use a socket, a private \
+                      network or a tunnel, and leave sslmode out";
+
 #[derive(Clone, PartialEq, Eq)]
 pub struct Location {
     pub(crate) place: Place,
@@ -49,6 +52,10 @@ impl Location {
     /// A project in a PostgreSQL database, by `postgres://user@host/database`.
     pub fn postgres(url: &str, project: &str) -> Result<Location, Error> {
         let wrong = |why: String| Error::Address { why };
+        // Refused rather than ignored: whoever asks for it relies on it.
+        if ["sslmode=require", "sslmode=verify"].iter().any(|mode| url.contains(mode)) {
+            return Err(wrong(NO_TLS.into()));
+        }
         // What the parser says may quote the password.
         let config = tokio_postgres::Config::from_str(url)
             .map_err(|_| wrong("it does not read as postgres://user@host/database".into()))?;
@@ -79,6 +86,12 @@ impl Location {
             Place::Postgres(_) => None,
         }
     }
+}
+
+/// Where the tables for people are, beside the journal in `path`: `store.tables.db` for `store.db`.
+#[must_use]
+pub fn tables_path(path: &Path) -> PathBuf {
+    path.with_extension("tables.db")
 }
 
 impl From<&Path> for Location {
@@ -147,6 +160,19 @@ mod tests {
         let wrong = "postgres://ada:geheim@db.example:port/team";
         let refused = Location::postgres(wrong, "x").unwrap_err().to_string();
         assert!(!refused.contains("geheim"), "{refused}");
+    }
+
+    /// Nobody who asks for an encrypted connection gets another one.
+    #[test]
+    fn a_connection_that_must_be_encrypted_is_refused() {
+        for mode in ["require", "verify-ca", "verify-full"] {
+            let url = format!("postgres://ada@db.example/team?sslmode={mode}");
+            let refused = Location::postgres(&url, "x").unwrap_err().to_string();
+            assert!(refused.contains("asks for TLS"), "{mode}: {refused}");
+        }
+        let url = "host=db.example user=ada sslmode=require";
+        assert!(Location::postgres(url, "x").unwrap_err().to_string().contains("asks for TLS"));
+        assert!(Location::postgres("postgres://ada@db.example/team?sslmode=prefer", "x").is_ok());
     }
 
     #[test]

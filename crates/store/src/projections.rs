@@ -54,10 +54,15 @@ enum Team {
 }
 
 /// Folds what is not in the tables yet.
-pub(crate) fn catch_up(backend: &mut dyn Backend) -> Result<(), Error> {
-    let mut fold = Fold::default();
-    while !fold.advance(backend, REBUILD_RECORDS)? {}
-    Ok(())
+pub(crate) fn catch_up(backend: &mut dyn Backend) -> Result<Seq, Error> {
+    let (mut fold, mut written) = (Fold::default(), backend.watermark()?);
+    loop {
+        let page = backend.read(fold.seq, REBUILD_RECORDS)?;
+        written = fold.take_in(backend, &page, written)?;
+        if page.len() < REBUILD_RECORDS {
+            return Ok(fold.seq);
+        }
+    }
 }
 
 /// The rows of all tables after the first records, made in memory.
@@ -77,9 +82,7 @@ pub(crate) fn folded(backend: &dyn Backend, until: Seq) -> Result<Changes, Error
 /// Drops everything and folds the whole journal again.
 pub(crate) fn rebuild(backend: &mut dyn Backend) -> Result<Seq, Error> {
     backend.create_tables_anew()?;
-    let mut fold = Fold::default();
-    while !fold.advance(backend, REBUILD_RECORDS)? {}
-    Ok(fold.seq)
+    catch_up(backend)
 }
 
 impl Fold {
@@ -95,35 +98,34 @@ impl Fold {
         self.state
     }
 
-    /// Folds at most `limit` records in one transaction. Returns whether that was the rest.
+    /// Folds the records that follow, and writes the rows of those that the tables do not tell
+    /// yet. `written` is how far they reach; returns how far they reach then.
     ///
     /// After an error the fold may be ahead of the tables: drop it, and let a new one begin from
     /// the start or from a snapshot.
-    pub(crate) fn advance(
+    pub(crate) fn take_in(
         &mut self,
         backend: &mut dyn Backend,
-        limit: usize,
-    ) -> Result<bool, Error> {
-        let records = backend.read(self.seq, limit)?;
-        let Some(last) = records.last().map(|record| record.seq) else { return Ok(true) };
-        let written = backend.watermark()?;
+        records: &[Record],
+        written: Seq,
+    ) -> Result<Seq, Error> {
         let known = records.partition_point(|record| record.seq <= written);
         let mut unwanted = Changes::default();
         for record in &records[..known] {
             self.fold(record, &mut unwanted);
             unwanted.clear();
         }
-        if let new @ [_, ..] = &records[known..] {
-            let changes = self.changes(new);
-            backend.write_rows(&changes, last)?;
-        }
-        Ok(records.len() < limit)
+        let [.., last] = &records[known..] else { return Ok(written) };
+        let changes = self.changes(&records[known..]);
+        backend.write_rows(&changes, written, last.seq)?;
+        Ok(last.seq)
     }
 
     fn fold(&mut self, record: &Record, changes: &mut Changes) {
         // Facts are told with the state before the event, where what it ends is still alive.
         self.tell(record, changes);
         self.state.apply(&record.event, record.at);
+        self.attempts.settle(&self.state);
         self.seq = record.seq;
     }
 

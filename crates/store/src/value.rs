@@ -1,12 +1,15 @@
 //! A value of a table, the same for every engine of storage.
 
+use std::borrow::Cow;
+
 use kapelle_core::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     Null,
     Int(i64),
-    Text(String),
+    /// Borrowed for the names that columns list, which are most of what is written.
+    Text(Cow<'static, str>),
 }
 
 /// For numbers that are only shown or compared: databases count to 2^63.
@@ -15,6 +18,11 @@ pub(crate) fn clamped(value: u64) -> i64 {
 }
 
 impl Value {
+    /// One of the names that a column lists.
+    pub(crate) fn name(name: &'static str) -> Value {
+        Value::Text(Cow::Borrowed(name))
+    }
+
     pub(crate) fn int(&self) -> Option<i64> {
         match self {
             Value::Int(number) => Some(*number),
@@ -63,7 +71,8 @@ impl From<Timestamp> for Value {
 impl From<String> for Value {
     fn from(text: String) -> Value {
         // PostgreSQL cannot keep a NUL in a text, and no person would see it.
-        Value::Text(if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text })
+        let text = if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text };
+        Value::Text(Cow::Owned(text))
     }
 }
 

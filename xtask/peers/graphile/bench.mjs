@@ -4,7 +4,7 @@ import { run } from "graphile-worker";
 import pg from "pg";
 
 const [cycles, clients] = process.argv.slice(2, 4).map(Number);
-const pgPool = new pg.Pool({ connectionString: process.argv[4], max: Math.min(clients + 4, 40) });
+const pgPool = new pg.Pool({ connectionString: process.argv[4], max: clients + 4 });
 let left = cycles;
 let finish;
 const finished = new Promise((resolve) => (finish = resolve));
@@ -29,7 +29,9 @@ await Promise.all(
   }),
 );
 await finished;
-console.log(Math.round(cycles / ((performance.now() - started) / 1000)));
+const rate = Math.round(cycles / ((performance.now() - started) / 1000));
 await runner.stop();
 await pgPool.end();
+// Last, because the runner reports its own end on the same stream.
+console.log(rate);
 process.exit(0);

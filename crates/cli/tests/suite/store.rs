@@ -83,7 +83,7 @@ fn a_rebuild_says_what_was_wrong() {
     let fixture = delivered();
     let fine = fixture.json(&["store", "rebuild"]);
     assert_eq!((&fine["equal"], &fine["repaired"]), (&json!(true), &json!([])));
-    let raw = Connection::open(fixture.repo().join(".kapelle/store.db")).unwrap();
+    let raw = Connection::open(fixture.repo().join(".kapelle/store.tables.db")).unwrap();
     raw.execute_batch("UPDATE missions SET goal = 'something else'").unwrap();
     let repaired = fixture.json(&["store", "rebuild"]);
     assert_eq!((&repaired["equal"], &repaired["repaired"]), (&json!(false), &json!(["missions"])));
@@ -118,6 +118,25 @@ fn a_project_moves_to_postgres_works_there_and_comes_back() {
     assert_eq!(back["head_hash"], after);
     fixture.kapelle(&["store", "move", "--to", "sqlite"]).expect(6).says("it has to be empty");
     fixture.kapelle(&["store", "move", "--to", &url]).expect(2).says("there already");
+}
+
+/// Two machines, each with a clone: no file tells the second about the first, but the store does.
+#[test]
+fn a_second_machine_is_told_who_leads_and_where_it_answers() {
+    let url = cluster::shared().url();
+    let store = format!("[store]\nurl = \"{url}\"\nproject = \"two_machines\"\n");
+    let waits = "echo half > half.txt; while [ ! -e go.txt ]; do sleep 0.02; done";
+    let (one, other) =
+        (Fixture::with_agent_and(waits, &store), Fixture::with_agent_and(waits, &store));
+    let mut run = one.start_run(&["first", "--yes"]);
+    let url = run.url();
+    let tree = one.written("half.txt");
+    let refused = other.run(&["second"]).expect(3);
+    refused
+        .says(&format!("process {} on ", run.pid()))
+        .says(&format!("leads this project, at {url}"));
+    fs::write(tree.join("go.txt"), "").unwrap();
+    run.ended().expect(0);
 }
 
 #[test]

@@ -3,25 +3,30 @@
 //! As the conductor does it, everything that clients ask for while a commit is on its way goes
 //! into the next one. So one commit carries one step of every client.
 
-use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kapelle_core::{Event, Record, Seq, Timestamp};
 use kapelle_store::{Location, Writer};
 use serde_json::json;
 
 use crate::cluster::Cluster;
-use crate::probe::{Probe, Row};
+use crate::probe::{self, Probe, Row};
 use crate::report::{Goal, Report, median};
 use crate::world::{World, commit};
 
-/// Enough that the tables are folded many times under way.
-const CYCLES: u32 = 10_000;
+/// How long a floor should take: long enough that the tables are folded many times under way, and
+/// that a fold which does not keep up is seen to fall behind.
+const FLOOR_SECONDS: f64 = 0.5;
+
+/// The bounds of what that comes to, between a slow disk and one that does not sync at all.
+const CYCLES_MIN: u32 = 3_000;
+const CYCLES_MAX: u32 = 100_000;
 
 /// Measured until so many rounds were undisturbed, or given up on.
 const ROUNDS: usize = 3;
-const TRIES_MAX: usize = 9;
+const TRIES_MAX: usize = 15;
 
 /// Two floors of one round that differ by more tell of somebody else's load.
 const DISTURBED: f64 = 1.25;
@@ -99,8 +104,17 @@ fn append(writer: &Writer, expected: Seq, records: Vec<Record>) -> Seq {
     heard.recv().unwrap().unwrap().seq
 }
 
-/// Life cycles a second through the store, with its tables folded at the end.
-pub fn through_store(location: &Location, work: &Work) -> f64 {
+/// How a load went through the store.
+pub struct Through {
+    /// Life cycles a second until the last was answered, with the tables folded beside.
+    pub answered: f64,
+    /// The same until the tables tell of the last one too.
+    pub folded: f64,
+    /// How much later that is.
+    pub lag: Duration,
+}
+
+pub fn through_store(location: &Location, work: &Work) -> Through {
     let writer = Writer::open(location).unwrap();
     let mut head = append(&writer, Seq(0), work.before.clone());
     flush(&writer);
@@ -109,10 +123,12 @@ pub fn through_store(location: &Location, work: &Work) -> f64 {
     for turn in turns {
         head = append(&writer, head, turn);
     }
+    let answered = started.elapsed();
     flush(&writer);
-    let took = started.elapsed().as_secs_f64();
+    let folded = started.elapsed();
     writer.close().unwrap();
-    f64::from(work.cycles) / took
+    let rate = |took: Duration| f64::from(work.cycles) / took.as_secs_f64();
+    Through { answered: rate(answered), folded: rate(folded), lag: folded - answered }
 }
 
 fn flush(writer: &Writer) {
@@ -132,76 +148,108 @@ pub fn through_probe(probe: &mut dyn Probe, work: &Work) -> f64 {
     f64::from(work.cycles) / started.elapsed().as_secs_f64()
 }
 
+/// The figures of one database under one load.
+struct Names {
+    ratio: &'static str,
+    folded_ratio: &'static str,
+    rate: &'static str,
+    lag: &'static str,
+}
+
 pub fn measure(report: &mut Report) {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::start();
-    for clients in [64, 512] {
-        let work = work(clients, CYCLES);
-        let sqlite = rounds(
-            |round| {
-                through_probe(&mut *crate::probe::sqlite(&probe_path(dir.path(), round)), &work)
-            },
-            |round| {
-                let path = dir.path().join(format!("store{clients}-{round}"));
-                through_store(&Location::sqlite(&path), &work)
-            },
-        );
-        let names = match clients {
-            64 => {
-                ["sqlite_ratio", "sqlite_cycles_per_s", "postgres_ratio", "postgres_cycles_per_s"]
-            }
-            _ => [
-                "sqlite_ratio_512",
-                "sqlite_cycles_per_s_512",
-                "postgres_ratio_512",
-                "postgres_cycles_per_s_512",
-            ],
-        };
-        sqlite.add(report, names[0], names[1], clients);
-        let postgres = rounds(
-            |_| through_probe(&mut *crate::probe::postgres(&cluster.url()), &work),
-            |_| through_store(&cluster.project(), &work),
-        );
-        postgres.add(report, names[2], names[3], clients);
-    }
-}
-
-fn probe_path(dir: &Path, round: usize) -> std::path::PathBuf {
-    // A floor before and one after: each on a file of its own.
-    (0..).map(|n| dir.join(format!("probe{round}-{n}"))).find(|path| !path.exists()).unwrap()
+    let files = AtomicU32::new(0);
+    let file = |what: &str| dir.path().join(format!("{what}{}", files.fetch_add(1, Relaxed)));
+    let sqlite_floor = |work: &Work| through_probe(&mut *probe::sqlite(&file("probe")), work);
+    let sqlite = |work: &Work| through_store(&Location::sqlite(&file("store")), work);
+    let postgres_floor = |work: &Work| through_probe(&mut *probe::postgres(&cluster.url()), work);
+    let postgres = |work: &Work| through_store(&cluster.project(), work);
+    let names = |ratio, folded_ratio, rate, lag| Names { ratio, folded_ratio, rate, lag };
+    rounds(64, sqlite_floor, sqlite).add(
+        report,
+        names("sqlite_ratio", "sqlite_folded_ratio", "sqlite_cycles_per_s", "sqlite_lag_ms"),
+    );
+    rounds(512, sqlite_floor, sqlite).add(
+        report,
+        names(
+            "sqlite_ratio_512",
+            "sqlite_folded_ratio_512",
+            "sqlite_cycles_per_s_512",
+            "sqlite_lag_ms_512",
+        ),
+    );
+    rounds(64, postgres_floor, postgres).add(
+        report,
+        names(
+            "postgres_ratio",
+            "postgres_folded_ratio",
+            "postgres_cycles_per_s",
+            "postgres_lag_ms",
+        ),
+    );
+    rounds(512, postgres_floor, postgres).add(
+        report,
+        names(
+            "postgres_ratio_512",
+            "postgres_folded_ratio_512",
+            "postgres_cycles_per_s_512",
+            "postgres_lag_ms_512",
+        ),
+    );
 }
 
 struct Rounds {
-    ratios: Vec<f64>,
-    ours: Vec<f64>,
+    clients: u32,
+    cycles: u32,
+    ours: Vec<Through>,
     floor: Vec<f64>,
     disturbed: usize,
 }
 
 impl Rounds {
-    fn add(self, report: &mut Report, ratio: &'static str, rate: &'static str, clients: u32) {
-        let (kept, disturbed, floor) = (self.ratios.len(), self.disturbed, median(self.floor));
+    fn add(self, report: &mut Report, names: Names) {
+        let Rounds { clients, cycles, ours, floor, disturbed } = self;
+        let all = |of: &dyn Fn(&Through) -> f64| median(ours.iter().map(of).collect());
+        let ratio = |of: fn(&Through) -> f64| {
+            let ratios = ours.iter().zip(&floor).map(|(ours, floor)| of(ours) / floor);
+            median(ratios.collect())
+        };
+        let kept = ours.len();
         let detail = format!(
-            "{clients} clients; floor {floor:.0} cycles/s; {kept} rounds, {disturbed} thrown away"
+            "{clients} clients, {cycles} cycles; floor {:.0} cycles/s; {kept} rounds, {disturbed} thrown away",
+            median(floor.clone())
         );
-        report.add(ratio, median(self.ratios), &Goal::AtLeast(0.6), detail);
-        report.add(rate, median(self.ours), &Goal::None, "life cycles a second, tables folded");
+        report.add(names.ratio, ratio(|ours| ours.answered), &Goal::AtLeast(0.6), detail);
+        let detail = "the same until the tables have caught up";
+        report.add(names.folded_ratio, ratio(|ours| ours.folded), &Goal::None, detail);
+        let detail = "life cycles a second, answered, with the tables folded beside";
+        report.add(names.rate, all(&|ours| ours.answered), &Goal::None, detail);
+        let detail = "how far behind the tables were at the end";
+        report.add(
+            names.lag,
+            all(&|ours| ours.lag.as_secs_f64() * 1e3),
+            &Goal::AtMost(100.0),
+            detail,
+        );
     }
 }
 
-fn rounds(floor: impl Fn(usize) -> f64, ours: impl Fn(usize) -> f64) -> Rounds {
-    let mut all = Rounds { ratios: vec![], ours: vec![], floor: vec![], disturbed: 0 };
-    for round in 0..TRIES_MAX {
-        let (before, rate, after) = (floor(round), ours(round), floor(round));
+/// Floor, ours, floor, as often as it takes.
+fn rounds(clients: u32, floor: impl Fn(&Work) -> f64, ours: impl Fn(&Work) -> Through) -> Rounds {
+    let cycles = floor(&work(clients, CYCLES_MIN)) * FLOOR_SECONDS;
+    let cycles = (cycles as u32).clamp(CYCLES_MIN, CYCLES_MAX);
+    let work = work(clients, cycles);
+    let mut all = Rounds { clients, cycles, ours: vec![], floor: vec![], disturbed: 0 };
+    for _ in 0..TRIES_MAX {
+        let (before, through, after) = (floor(&work), ours(&work), floor(&work));
         if before.max(after) / before.min(after) > DISTURBED {
             all.disturbed += 1;
             continue;
         }
-        let floor = f64::midpoint(before, after);
-        all.ratios.push(rate / floor);
-        all.ours.push(rate);
-        all.floor.push(floor);
-        if all.ratios.len() == ROUNDS {
+        all.floor.push(f64::midpoint(before, after));
+        all.ours.push(through);
+        if all.ours.len() == ROUNDS {
             break;
         }
     }

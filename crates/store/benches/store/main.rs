@@ -13,6 +13,7 @@ mod cluster;
 mod load;
 mod peers;
 mod probe;
+mod profile;
 mod report;
 mod start;
 mod syncs;
@@ -42,6 +43,9 @@ fn main() {
     }
     if only("start") {
         start::measure(&mut report);
+    }
+    if asked.iter().any(|word| word == "profile") {
+        profile::measure(&mut report);
     }
     // Only when asked for: it installs other people's programs.
     if asked.iter().any(|word| word == "peers") {

@@ -31,7 +31,11 @@ impl Report {
             let fields: Vec<String> = self
                 .figures
                 .iter()
-                .map(|(name, value)| format!("\"{name}\": {value:.4}"))
+                .map(|(name, value)| match value.is_finite() {
+                    true => format!("\"{name}\": {value:.4}"),
+                    // Not measured: a machine without strace, say, or one that was never quiet.
+                    false => format!("\"{name}\": null"),
+                })
                 .collect();
             println!("{{{}}}", fields.join(", "));
         }

@@ -276,8 +276,8 @@ impl Backend for Postgres {
         self.on(tables::watermark)
     }
 
-    fn write_rows(&mut self, changes: &Changes, mark: Seq) -> Result<(), Error> {
-        self.on(|link| tables::write(link, changes, mark, &self.server.schema))
+    fn write_rows(&mut self, changes: &Changes, from: Seq, to: Seq) -> Result<(), Error> {
+        self.on(|link| tables::write(link, changes, (from, to), &self.server.schema))
     }
 
     fn create_tables_anew(&mut self) -> Result<(), Error> {

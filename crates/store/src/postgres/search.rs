@@ -27,7 +27,7 @@ pub(super) fn index(link: &Link, documents: &[Document], mark: Option<Seq>) -> R
 
 fn values(document: &Document) -> Vec<Param> {
     let text = |text: &str| match Value::from(text) {
-        Value::Text(text) => text,
+        Value::Text(text) => text.into_owned(),
         Value::Null | Value::Int(_) => String::new(),
     };
     vec![

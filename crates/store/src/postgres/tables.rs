@@ -32,8 +32,18 @@ pub(super) fn create_anew(link: &Link) -> Result<(), Error> {
 }
 
 /// The batch, and word of it to those who listen.
-pub(super) fn write(link: &Link, changes: &Changes, mark: Seq, channel: &str) -> Result<(), Error> {
-    let mut statements = Vec::new();
+pub(super) fn write(
+    link: &Link,
+    changes: &Changes,
+    (from, to): (Seq, Seq),
+    channel: &str,
+) -> Result<(), Error> {
+    // Tables that are elsewhere than expected make a null of the number, which the column refuses,
+    // and with it everything else.
+    let advance = "UPDATE projection_watermark SET seq = CASE WHEN seq = $2 THEN $1::bigint END,
+        hash = coalesce((SELECT encode(hash, 'hex') FROM journal WHERE seq = $1::bigint), '')";
+    let numbers: Vec<Param> = vec![Box::new(clamped(to.0)), Box::new(clamped(from.0))];
+    let mut statements = vec![(advance.to_owned(), numbers)];
     for (of, rows) in changes.by_table() {
         let table = of.table();
         let rows: Vec<&Vec<Value>> = rows.collect();
@@ -41,12 +51,13 @@ pub(super) fn write(link: &Link, changes: &Changes, mark: Seq, channel: &str) ->
         let params = columns.map(|(at, column)| list(column, &rows, at)).collect();
         statements.push((upsert(table, Dialect::Postgres), params));
     }
-    let advance = "UPDATE projection_watermark SET seq = $1".to_owned();
-    statements.push((advance, vec![Box::new(clamped(mark.0)) as Param]));
     let tell = "SELECT pg_notify($1, $2)".to_owned();
-    let told: Vec<Param> = vec![Box::new(channel.to_owned()), Box::new(format!("head {mark}"))];
+    let told: Vec<Param> = vec![Box::new(channel.to_owned()), Box::new(format!("head {to}"))];
     statements.push((tell, told));
-    link.lightly(statements)
+    link.lightly(statements).map_err(|error| match watermark(link) {
+        Ok(actual) if actual != from => Error::Overtaken { expected: from, actual },
+        _ => error,
+    })
 }
 
 fn list(column: &Column, rows: &[&Vec<Value>], at: usize) -> Param {

@@ -6,16 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use kapelle_core::event::Interruption;
 use kapelle_core::failure::Failure;
 use kapelle_core::flow::Phase;
+use kapelle_core::limits::BILLS_AWAITED_MAX;
 use kapelle_core::{AgentId, Commit, Event, Fence, MissionId, State, TaskId, Timestamp, Usd};
 use serde::{Deserialize, Serialize};
 
 use super::Changes;
 use crate::tables::Of;
+use crate::value::Value;
 
-/// The attempts that run.
+/// The attempts that run, and those that have ended but may still be billed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Open {
     running: BTreeMap<Fence, Attempt>,
+    unbilled: BTreeMap<Fence, Ended>,
+    /// Ended by the event at hand: whether a bill is awaited is known once it is applied.
+    #[serde(skip)]
+    just_ended: Vec<Fence>,
     /// The newest attempt of each task, whether or not it has ended.
     last: BTreeMap<TaskId, Fence>,
 }
@@ -34,10 +40,21 @@ struct Attempt {
     deadline: Timestamp,
 }
 
+/// An attempt with its end, as its row needs it once more.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Ended {
+    attempt: Attempt,
+    status: String,
+    change: Option<Commit>,
+    failure: Option<Failure>,
+    interruption: Option<Interruption>,
+    at: Option<Timestamp>,
+}
+
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ending<'a> {
-    pub status: &'static str,
+    pub status: &'a str,
     pub change: Option<&'a Commit>,
     pub failure: Option<&'a Failure>,
     pub interruption: Option<Interruption>,
@@ -83,14 +100,32 @@ impl Open {
 
     pub(super) fn charge(&mut self, fence: Fence, usd: Usd, changes: &mut Changes) {
         if let Some(attempt) = self.running.get_mut(&fence) {
-            attempt.cost_micros = attempt.cost_micros.saturating_add(usd.as_micros());
+            attempt.charge(usd);
             write(fence, attempt, RUNNING, changes);
+        } else if let Some(mut ended) = self.unbilled.remove(&fence) {
+            // A bill is paid once, so none comes after it.
+            ended.attempt.charge(usd);
+            write(fence, &ended.attempt, ended.ending(), changes);
         }
     }
 
     pub(super) fn end(&mut self, fence: Fence, ending: Ending<'_>, changes: &mut Changes) {
         if let Some(attempt) = self.running.remove(&fence) {
             write(fence, &attempt, ending, changes);
+            self.unbilled.insert(fence, Ended::of(attempt, ending));
+            self.just_ended.push(fence);
+        }
+    }
+
+    /// Lets go of what cannot change any more. The state is the one after the event.
+    pub(super) fn settle(&mut self, state: &State) {
+        for fence in self.just_ended.drain(..) {
+            if state.payer(fence).is_none() {
+                self.unbilled.remove(&fence);
+            }
+        }
+        while self.unbilled.len() > BILLS_AWAITED_MAX {
+            self.unbilled.pop_first();
         }
     }
 
@@ -101,6 +136,35 @@ impl Open {
         let fences: Vec<Fence> = of_it.map(|(fence, _)| *fence).collect();
         for fence in fences {
             self.end(fence, ending, changes);
+        }
+    }
+}
+
+impl Attempt {
+    fn charge(&mut self, usd: Usd) {
+        self.cost_micros = self.cost_micros.saturating_add(usd.as_micros());
+    }
+}
+
+impl Ended {
+    fn of(attempt: Attempt, ending: Ending<'_>) -> Ended {
+        Ended {
+            attempt,
+            status: ending.status.to_owned(),
+            change: ending.change.cloned(),
+            failure: ending.failure.cloned(),
+            interruption: ending.interruption,
+            at: ending.at,
+        }
+    }
+
+    fn ending(&self) -> Ending<'_> {
+        Ending {
+            status: &self.status,
+            change: self.change.as_ref(),
+            failure: self.failure.as_ref(),
+            interruption: self.interruption,
+            at: self.at,
         }
     }
 }
@@ -119,7 +183,7 @@ fn write(fence: Fence, attempt: &Attempt, ending: Ending<'_>, changes: &mut Chan
         attempt.mission.to_string().into(),
         attempt.task.0.into(),
         attempt.agent.to_string().into(),
-        attempt.phase.name().into(),
+        Value::name(attempt.phase.name()),
         ending.status.into(),
         attempt.base.as_str().into(),
         ending.change.map(Commit::as_str).into(),
@@ -174,9 +238,9 @@ fn write_agent(agent: AgentId, cost: u64, state: &State, changes: &mut Changes) 
     let task = known.and_then(|known| known.current_task()).map(|task| task.0);
     let row = [
         agent.to_string().into(),
-        agent.role.name().into(),
+        Value::name(agent.role.name()),
         agent.seat.into(),
-        status.into(),
+        Value::name(status),
         fence.map(|fence| fence.0).into(),
         task.into(),
         cost.into(),

@@ -7,17 +7,21 @@ use crate::value::Value;
 
 pub(crate) type Row = Vec<Value>;
 
+/// The values of a key; a table with one column for it leaves the second null.
+type Key = [Value; 2];
+
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// By table and key.
-    rows: BTreeMap<Of, BTreeMap<Row, Row>>,
+    rows: BTreeMap<Of, BTreeMap<Key, Row>>,
 }
 
 impl Changes {
     /// The row's values are those of the table's columns, in their order.
     pub(super) fn put<const N: usize>(&mut self, of: Of, row: [Value; N]) {
         debug_assert_eq!(N, of.table().columns.len(), "{}", of.table().name);
-        let key = row[..of.table().keys].to_vec();
+        let second = if of.table().keys > 1 { row[1].clone() } else { Value::Null };
+        let key = [row[0].clone(), second];
         self.rows.entry(of).or_default().insert(key, row.into());
     }
 

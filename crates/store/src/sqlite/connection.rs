@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::schema::{self, Found};
 use crate::error::Error;
-use crate::location::Durability;
+use crate::location::{Durability, tables_path};
 
 /// The first version without the WAL-reset bug, which could corrupt a database with several
 /// connections.
@@ -43,6 +43,10 @@ const WRITING: [Setting; 3] = [
     ("checkpoint_fullfsync", "ON", "1"),
 ];
 
+/// Four times the usual: whoever folds writes the same pages over and over, and each checkpoint
+/// syncs twice for all of them.
+const TABLES: [Setting; 1] = [("wal_autocheckpoint", "4000", "4000")];
+
 /// Every commit reaches the disk before it is answered.
 const FULL: Setting = ("synchronous", "FULL", "2");
 
@@ -64,6 +68,29 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Er
     schema::migrate(&mut conn, &path)?;
     set_durability(&conn, durability)?;
     Ok(conn)
+}
+
+/// The tables for people, beside the journal in `path`. All that is in them can be made anew, so
+/// nothing waits for the disk.
+pub(super) fn open_tables(path: &Path) -> Result<Connection, Error> {
+    let path = locate(&tables_path(path))?;
+    create(&path)?;
+    let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    schema::claim_tables(&conn, &path)?;
+    set(&conn, &WRITING)?;
+    set(&conn, &TABLES)?;
+    set_durability(&conn, Durability::Normal)?;
+    Ok(conn)
+}
+
+/// The same for those who look on; None if there are none yet.
+pub(super) fn open_tables_read_only(path: &Path) -> Result<Option<Connection>, Error> {
+    let path = locate(&tables_path(path))?;
+    if !path.exists() {
+        return Ok(None);
+    }
+    refuse_special_file(&path)?;
+    connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map(Some)
 }
 
 /// How durable the next commits are.

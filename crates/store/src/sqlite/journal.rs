@@ -3,16 +3,17 @@
 //! Invariant: an append is one transaction of journal rows. Who may append and after what is
 //! looked up inside that transaction, so a stale leader is refused by the database itself.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use kapelle_core::{Record, Seq, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::{connection, tables};
 use crate::backend::{self, Admitted, Backend, Request, admit_group};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, Journal, Link, event};
-use crate::location::Durability;
+use crate::location::{Durability, tables_path};
 use crate::projections::{self, Changes};
 use crate::search::{Document, Hit, Query};
 use crate::tables::Table;
@@ -21,9 +22,17 @@ use crate::value::{Value, clamped};
 #[derive(Debug)]
 pub struct Sqlite {
     pub(super) conn: Connection,
+    /// Opened when somebody asks for the tables. Whoever appends does not.
+    tables: OnceCell<Connection>,
     pub(super) path: PathBuf,
-    durability: Durability,
+    access: Access,
     head: Head,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Reading,
+    Writing(Durability),
 }
 
 impl Sqlite {
@@ -33,17 +42,40 @@ impl Sqlite {
     }
 
     pub fn open_with(path: &Path, durability: Durability) -> Result<Sqlite, Error> {
-        let mut conn = connection::open(path, durability)?;
-        tables::prepare(&mut conn)?;
-        let head = head(&conn)?;
-        Ok(Sqlite { conn, path: path.to_owned(), durability, head })
+        let conn = connection::open(path, durability)?;
+        tables::leave(&conn)?;
+        Sqlite::at(conn, path, Access::Writing(durability))
     }
 
     /// Beside whoever writes; nothing can be changed through it.
     pub(crate) fn open_read_only(path: &Path) -> Result<Sqlite, Error> {
-        let conn = connection::open_read_only(path)?;
+        Sqlite::at(connection::open_read_only(path)?, path, Access::Reading)
+    }
+
+    fn at(conn: Connection, path: &Path, access: Access) -> Result<Sqlite, Error> {
         let head = head(&conn)?;
-        Ok(Sqlite { conn, path: path.to_owned(), durability: Durability::Full, head })
+        Ok(Sqlite { conn, tables: OnceCell::new(), path: path.to_owned(), access, head })
+    }
+
+    /// The tables for people; None if there are none, and we only look on.
+    fn tables(&self) -> Result<Option<&Connection>, Error> {
+        if let known @ Some(_) = self.tables.get() {
+            return Ok(known);
+        }
+        let opened = match self.access {
+            Access::Writing(_) => {
+                let conn = connection::open_tables(&self.path)?;
+                tables::prepare(&conn, &self.conn)?;
+                Some(conn)
+            }
+            Access::Reading => connection::open_tables_read_only(&self.path)?,
+        };
+        Ok(opened.map(|conn| self.tables.get_or_init(|| conn)))
+    }
+
+    fn tables_or_refuse(&self) -> Result<&Connection, Error> {
+        let missing = || Error::NoStore { store: tables_path(&self.path).display().to_string() };
+        self.tables()?.ok_or_else(missing)
     }
 
     /// Makes all tables for people anew from the journal. Returns how far they reach.
@@ -57,9 +89,10 @@ impl Sqlite {
         &mut self,
         work: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let Access::Writing(durability) = self.access else { return self.in_transaction(work) };
         connection::set_durability(&self.conn, Durability::Normal)?;
         let outcome = self.in_transaction(work);
-        connection::set_durability(&self.conn, self.durability)?;
+        connection::set_durability(&self.conn, durability)?;
         outcome
     }
 
@@ -155,19 +188,22 @@ impl Backend for Sqlite {
     }
 
     fn watermark(&self) -> Result<Seq, Error> {
-        tables::watermark(&self.conn)
+        self.tables()?.map_or(Ok(Seq(0)), tables::watermark)
     }
 
-    fn write_rows(&mut self, changes: &Changes, mark: Seq) -> Result<(), Error> {
-        self.lightly(|tx| tables::write(tx, changes, mark))
+    fn write_rows(&mut self, changes: &Changes, from: Seq, to: Seq) -> Result<(), Error> {
+        tables::write(self.tables_or_refuse()?, &self.conn, changes, (from, to))
     }
 
     fn create_tables_anew(&mut self) -> Result<(), Error> {
-        self.in_transaction(|tx| tables::create_anew(tx))
+        let conn = self.tables_or_refuse()?;
+        let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+        tables::create_anew(&tx)?;
+        Ok(tx.commit()?)
     }
 
     fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error> {
-        tables::rows(&self.conn, table)
+        tables::rows(self.tables_or_refuse()?, table)
     }
 
     fn searchable(&self) -> Result<Seq, Error> {
@@ -271,19 +307,31 @@ pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 mod tests {
     use super::*;
 
-    /// The tables are written lightly. An append that came after them must not be.
+    /// What can be made anew is written lightly. An append that comes after it must not be.
     #[test]
-    fn an_append_after_a_fold_is_as_durable_as_before() {
+    fn an_append_after_a_light_write_is_as_durable_as_before() {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
         let synchronous = |store: &Sqlite| -> i64 {
             store.conn.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap()
         };
         assert_eq!(synchronous(&store), 2);
-        store.write_rows(&Changes::default(), Seq(0)).unwrap();
+        store.index(&[], Some(Seq(0))).unwrap();
         assert_eq!(synchronous(&store), 2);
         let failed = store.lightly(|_| Err::<(), _>(Error::WriterGone));
         assert!(failed.is_err());
         assert_eq!(synchronous(&store), 2);
+    }
+
+    /// Somebody who was stopped in the middle of a fold, and wakes when another has gone on.
+    #[test]
+    fn whoever_folds_late_does_not_take_the_tables_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
+        let nothing = Changes::default();
+        store.write_rows(&nothing, Seq(0), Seq(7)).unwrap();
+        let refused = store.write_rows(&nothing, Seq(0), Seq(3)).unwrap_err().to_string();
+        assert_eq!(refused, "the tables reach record 7, not 0: somebody else folds them");
+        assert_eq!(store.watermark().unwrap(), Seq(7));
     }
 }

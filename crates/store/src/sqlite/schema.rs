@@ -11,6 +11,9 @@ use crate::migrations::{VERSION, after};
 /// "KAPE" in ASCII: tells our files from other people's databases.
 const APPLICATION_ID: i64 = 0x4b41_5045;
 
+/// "KAPT": the tables for people.
+const TABLES_ID: i64 = 0x4b41_5054;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Empty,
@@ -40,14 +43,22 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
 
 /// Looks without touching: what another program or a newer version made stays as it is.
 pub(super) fn inspect(conn: &Connection, path: &Path) -> Result<Found, Error> {
-    let objects: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
     match (number(conn, "application_id")?, number(conn, "user_version")?) {
-        (0, 0) if objects == 0 => Ok(Found::Empty),
+        (0, 0) if objects(conn)? == 0 => Ok(Found::Empty),
         (APPLICATION_ID, VERSION) => Ok(Found::Current),
         (APPLICATION_ID, found) if found > VERSION => {
             Err(Error::TooNew { store: path.display().to_string(), found, known: VERSION })
         }
         (APPLICATION_ID, found) if found > 0 => Ok(Found::Older(found)),
+        _ => Err(Error::NotAStore { path: path.to_owned() }),
+    }
+}
+
+/// Makes an empty file one for tables. What another program made stays as it is.
+pub(super) fn claim_tables(conn: &Connection, path: &Path) -> Result<(), Error> {
+    match (number(conn, "application_id")?, objects(conn)?) {
+        (TABLES_ID, _) => Ok(()),
+        (0, 0) => Ok(conn.pragma_update(None, "application_id", TABLES_ID)?),
         _ => Err(Error::NotAStore { path: path.to_owned() }),
     }
 }
@@ -80,6 +91,10 @@ fn back_up(conn: &Connection, path: &Path, version: i64) -> Result<(), Error> {
     let synced = std::fs::File::open(&half).and_then(|file| file.sync_all());
     synced.map_err(Error::io(&half))?;
     std::fs::rename(&half, &place).map_err(Error::io(&place))
+}
+
+fn objects(conn: &Connection) -> Result<i64, Error> {
+    Ok(conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?)
 }
 
 fn number(conn: &Connection, pragma: &str) -> Result<i64, Error> {

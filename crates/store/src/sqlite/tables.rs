@@ -1,13 +1,20 @@
-//! The tables for people in SQLite.
+//! The tables for people in SQLite: a file of their own, so that whoever writes or reads them never
+//! has the lock that an append needs.
+
+use std::sync::LazyLock;
 
 use kapelle_core::Seq;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, ToSql, TransactionBehavior, params_from_iter};
+use rusqlite::{
+    Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params,
+    params_from_iter,
+};
 
 use super::journal::seq;
 use crate::error::Error;
+use crate::journal::Hash;
 use crate::projections::Changes;
-use crate::tables::{Dialect, Table, VERSION, VIEWS, all, create, drop, upsert};
+use crate::tables::{Dialect, Of, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
 use crate::value::{Value, clamped};
 
 impl ToSql for Value {
@@ -20,21 +27,20 @@ impl ToSql for Value {
     }
 }
 
-/// Makes sure that the tables are there in the form of this version. What was folded into tables
-/// of another form is folded again.
-pub(super) fn prepare(conn: &mut Connection) -> Result<(), Error> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if !are_current(&tx)? {
+/// Makes sure that the tables are there in the form of this version, and tell of this journal. What
+/// was folded into others is folded again.
+pub(super) fn prepare(conn: &Connection, journal: &Connection) -> Result<(), Error> {
+    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+    if !(are_current(&tx)? && belong_to(&tx, journal)?) {
         create_anew(&tx)?;
     }
     Ok(tx.commit()?)
 }
 
 fn are_current(conn: &Connection) -> Result<bool, Error> {
-    let mut exists = conn.prepare("SELECT 1 FROM sqlite_schema WHERE name = ?1")?;
     let names = all().iter().map(|table| table.name).chain(VIEWS.map(|(name, ..)| name));
-    for name in names.chain([crate::tables::WATERMARK]) {
-        if !exists.exists([name])? {
+    for name in names.chain([WATERMARK]) {
+        if !exists(conn, name)? {
             return Ok(false);
         }
     }
@@ -43,21 +49,68 @@ fn are_current(conn: &Connection) -> Result<bool, Error> {
     Ok(found == Some(VERSION))
 }
 
+fn exists(conn: &Connection, name: &str) -> Result<bool, Error> {
+    let mut named = conn.prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = ?1")?;
+    Ok(named.exists([name])?)
+}
+
+/// Two files can part: one is restored from a backup, or a disk loses the end of one.
+fn belong_to(conn: &Connection, journal: &Connection) -> Result<bool, Error> {
+    let sql = "SELECT seq, hash FROM projection_watermark";
+    let (seq, hash) =
+        conn.query_row(sql, [], |row| Ok((seq(row, 0)?, row.get::<_, String>(1)?)))?;
+    Ok(hash == hash_at(journal, seq)?)
+}
+
+/// The hash of a record, as text; empty if there is no such record.
+fn hash_at(journal: &Connection, seq: Seq) -> Result<String, Error> {
+    let mut hash = journal.prepare_cached("SELECT hash FROM journal WHERE seq = ?1")?;
+    let found = hash.query_row([clamped(seq.0)], |row| Ok(Hash(row.get(0)?))).optional()?;
+    Ok(found.map(|hash| hash.to_string()).unwrap_or_default())
+}
+
 pub(super) fn create_anew(conn: &Connection) -> Result<(), Error> {
     conn.execute_batch(&drop(Dialect::Sqlite))?;
     Ok(conn.execute_batch(&create(Dialect::Sqlite))?)
 }
 
-pub(super) fn write(conn: &Connection, changes: &Changes, mark: Seq) -> Result<(), Error> {
+/// Earlier versions had the tables in the file of the journal.
+pub(super) fn leave(journal: &Connection) -> Result<(), Error> {
+    if !exists(journal, WATERMARK)? {
+        return Ok(());
+    }
+    let tx = Transaction::new_unchecked(journal, TransactionBehavior::Immediate)?;
+    tx.execute_batch(&drop(Dialect::Sqlite))?;
+    Ok(tx.commit()?)
+}
+
+pub(super) fn write(
+    conn: &Connection,
+    journal: &Connection,
+    changes: &Changes,
+    (from, to): (Seq, Seq),
+) -> Result<(), Error> {
+    let hash = hash_at(journal, to)?;
+    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+    let sql = "UPDATE projection_watermark SET seq = ?1, hash = ?2 WHERE seq = ?3";
+    let moved = tx.prepare_cached(sql)?.execute(params![clamped(to.0), hash, clamped(from.0)])?;
+    if moved == 0 {
+        return Err(Error::Overtaken { expected: from, actual: watermark(&tx)? });
+    }
     for (of, rows) in changes.by_table() {
-        let mut statement = conn.prepare_cached(&upsert(of.table(), Dialect::Sqlite))?;
+        let mut statement = tx.prepare_cached(upsert_of(of))?;
         for row in rows {
             statement.execute(params_from_iter(row))?;
         }
     }
-    let sql = "UPDATE projection_watermark SET seq = ?1";
-    conn.prepare_cached(sql)?.execute([clamped(mark.0)])?;
-    Ok(())
+    Ok(tx.commit()?)
+}
+
+/// Written once: a batch in which every table has a row would make ten of these texts.
+fn upsert_of(of: Of) -> &'static str {
+    static UPSERTS: LazyLock<Vec<String>> =
+        LazyLock::new(|| all().iter().map(|table| upsert(table, Dialect::Sqlite)).collect());
+    &UPSERTS[of as usize]
 }
 
 /// How far the tables reach.
@@ -77,6 +130,6 @@ fn value(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Value> {
     match row.get_ref(column)? {
         ValueRef::Null => Ok(Value::Null),
         ValueRef::Integer(number) => Ok(Value::Int(number)),
-        other => Ok(Value::Text(other.as_str()?.to_owned())),
+        other => Ok(Value::Text(other.as_str()?.to_owned().into())),
     }
 }

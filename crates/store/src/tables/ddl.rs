@@ -34,8 +34,8 @@ pub(crate) fn create(dialect: Dialect) -> String {
     let int = kind(&Kind::Int, dialect);
     sql += &format!(
         "CREATE TABLE {WATERMARK} (id {int} PRIMARY KEY CHECK (id = 1), seq {int} NOT NULL, \
-         version {int} NOT NULL){};\n\
-         INSERT INTO {WATERMARK} (id, seq, version) VALUES (1, 0, {VERSION});\n",
+         hash TEXT NOT NULL, version {int} NOT NULL){};\n\
+         INSERT INTO {WATERMARK} (id, seq, hash, version) VALUES (1, 0, '', {VERSION});\n",
         strictness(dialect)
     );
     sql
@@ -65,7 +65,8 @@ pub(crate) fn upsert(table: &Table, dialect: Dialect) -> String {
         Dialect::Postgres => format!("SELECT * FROM unnest({})", places.join(", ")),
     };
     let set = |column: &Column| format!("{0} = excluded.{0}", column.name);
-    let rest: Vec<String> = table.columns[table.keys..].iter().map(set).collect();
+    let changing = table.columns[table.keys..].iter().filter(|column| !column.fixed);
+    let rest: Vec<String> = changing.map(set).collect();
     let action = match rest.is_empty() {
         true => "NOTHING".to_owned(),
         false => format!("UPDATE SET {}", rest.join(", ")),

@@ -76,8 +76,8 @@ pub(super) fn missions() -> Table {
 pub(super) fn tasks() -> Table {
     let columns = vec![
         int("id", ""),
-        text("mission_id", "").refers_to("missions"),
-        text("name", "as the plan has it: 3-1"),
+        text("mission_id", "").refers_to("missions").fixed(),
+        text("name", "as the plan has it: 3-1").fixed(),
         text("title", ""),
         one_of("status", Status::ALL.map(Status::name), "see task-states.md"),
         one_of("priority", PRIORITIES.iter().copied().map(priority), ""),

@@ -5,10 +5,10 @@ use super::{Kind, Table, column, int, one_of, table, text};
 pub(super) fn costs() -> Table {
     let columns = vec![
         int("seq", "the record that tells it"),
-        text("mission_id", "").refers_to("missions"),
-        int("task_id", "").refers_to("tasks"),
-        int("fence", "").refers_to("attempts"),
-        text("agent", "").refers_to("agents"),
+        text("mission_id", "").refers_to("missions").fixed(),
+        int("task_id", "").refers_to("tasks").fixed(),
+        int("fence", "").refers_to("attempts").fixed(),
+        text("agent", "").refers_to("agents").fixed(),
         int("cost_usd_micros", ""),
         int("charged_at", ""),
     ];
@@ -29,9 +29,9 @@ pub(super) fn model_usage() -> Table {
 pub(super) fn checkpoints() -> Table {
     let columns = vec![
         int("seq", "the record that raised it"),
-        text("mission_id", "").refers_to("missions"),
-        int("task_id", "").refers_to("tasks"),
-        int("fence", "").refers_to("attempts"),
+        text("mission_id", "").refers_to("missions").fixed(),
+        int("task_id", "").refers_to("tasks").fixed(),
+        int("fence", "").refers_to("attempts").fixed(),
         text("resume_id", ""),
         text("question", ""),
         column("options", Kind::Json, "a list of answers to choose from"),
@@ -49,7 +49,7 @@ pub(super) fn approvals() -> Table {
     let statuses = ["pending", "approved", "delivered", "refused", "cancelled"];
     let columns = vec![
         int("seq", "the record that proposed it"),
-        text("mission_id", "").refers_to("missions"),
+        text("mission_id", "").refers_to("missions").fixed(),
         text("commit_hash", "what was proposed, and nothing else"),
         one_of("status", statuses, ""),
         text("approved_by", "").or_null(),

@@ -7,10 +7,11 @@ use crate::migrations::MIGRATIONS;
 
 const OPENING: &str = "# The tables of the store
 
-Point any SQL client at the store: the file `.kapelle/store.db` (open it read-only), or on PostgreSQL the
+Point any SQL client at the tables: the file `.kapelle/store.tables.db` (open it read-only), or on PostgreSQL the
 schema `kapelle_<project>`. The journal is the truth; the tables for people are folded behind it, at most 100 ms late, and
 can be made anew at any time (`kapelle store rebuild`). Kapelle never reads them back, so nothing that is done to them can
-change what it decides.
+change what it decides. On SQLite the truth is in a file of its own, `.kapelle/store.db`, so that nobody who asks keeps anybody
+who works waiting; `ATTACH '.kapelle/store.db' AS truth` puts both into one query.
 
 Times are milliseconds since the Unix epoch. Money is whole millionths of a US dollar. A column that lists its values has
 a CHECK, a column that refers to a table a foreign key: the database refuses anything else.
@@ -32,8 +33,8 @@ pub fn reference() -> String {
     }
     let _ = write!(
         page,
-        "\n### {WATERMARK}\n\nOne row: the tables above tell the first `seq` records of the journal, in \
-         the form `version`.\n"
+        "\n### {WATERMARK}\n\nOne row: the tables above tell the first `seq` records of the journal, the \
+         last of which has the hash `hash`, in the form `version`.\n"
     );
     page += "\n## The truth, by migration\n\nMigrations only go forward. A store is backed up before it is \
              migrated; a version that does not know a store's schema leaves it alone.\n";

@@ -30,9 +30,9 @@ pub(super) fn attempts() -> Table {
     ];
     let columns = vec![
         int("fence", "a number that is never given twice"),
-        text("mission_id", "").refers_to("missions"),
-        int("task_id", "").refers_to("tasks"),
-        text("agent", "").refers_to("agents"),
+        text("mission_id", "").refers_to("missions").fixed(),
+        int("task_id", "").refers_to("tasks").fixed(),
+        text("agent", "").refers_to("agents").fixed(),
         one_of("phase", phases(), ""),
         one_of("status", statuses, ""),
         text("base_commit", "what it started from"),
@@ -55,8 +55,8 @@ pub(super) fn checks() -> Table {
     let columns = vec![
         int("seq", "the record that tells it"),
         int("position", "in that record"),
-        text("mission_id", "").refers_to("missions"),
-        int("task_id", "").refers_to("tasks"),
+        text("mission_id", "").refers_to("missions").fixed(),
+        int("task_id", "").refers_to("tasks").fixed(),
         one_of("kind", ["gate", "candidate"], ""),
         text("commit_hash", "the exact commit"),
         text("name", ""),

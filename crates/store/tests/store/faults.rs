@@ -137,17 +137,38 @@ fn an_append_waits_for_a_locked_file() {
     assert_eq!(answer.recv().unwrap().unwrap().seq, Seq(records.len() as u64));
 }
 
+/// The same at the tables is their affair alone: somebody's question makes nobody wait.
+#[test]
+fn an_append_does_not_wait_for_locked_tables() {
+    let records = fixture::history(1, 0);
+    let (before, after) = records.split_at(records.len() / 2);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let writer = Writer::open(&path).unwrap();
+    append(&writer, Seq(0), before).recv().unwrap().unwrap();
+    let raw = fixture::tables(&path);
+    raw.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let head = append(&writer, before[before.len() - 1].seq, after).recv().unwrap().unwrap().seq;
+    assert_eq!(head, Seq(records.len() as u64));
+    let watermark = || Reader::open(&path).unwrap().watermark().unwrap();
+    assert!(watermark() < head, "somebody wrote into locked tables");
+    raw.execute_batch("COMMIT").unwrap();
+    writer.close().unwrap();
+    assert_eq!(watermark(), head);
+}
+
 /// Through a link, whoever made it would choose what is overwritten.
 #[test]
 fn links_in_the_place_of_state_files_are_refused() {
-    for name in ["db-wal", "db-shm"] {
+    for name in ["db-wal", "db-shm", "db.tables.db", "db.tables.db-wal"] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         drop(Sqlite::open(&path).unwrap());
         let precious = dir.path().join("precious");
         fs::write(&precious, "precious").unwrap();
         symlink(&precious, dir.path().join(name)).unwrap();
-        for refused in [Writer::open(&path).unwrap_err(), Reader::open(&path).unwrap_err()] {
+        let read = Reader::open(&path).and_then(|reader| reader.watermark());
+        for refused in [Writer::open(&path).unwrap_err(), read.unwrap_err()] {
             assert!(matches!(refused, Error::NotPlainFile { .. }), "{name}: {refused}");
         }
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");

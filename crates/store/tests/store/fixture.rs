@@ -23,7 +23,8 @@ use kapelle_core::{
     Actor, Command, Commit, Effect, Engine, Fence, MissionId, Record, RequestId, Role, Timestamp,
     Usd,
 };
-use kapelle_store::{Epoch, Journal, Location, Sqlite, Writer};
+use kapelle_store::{Epoch, Journal, Location, Sqlite, Writer, tables_path};
+use rusqlite::Connection;
 use tempfile::TempDir;
 
 use crate::cluster;
@@ -73,6 +74,11 @@ pub fn filled(path: &Path, records: &[Record], batch: usize) -> (Sqlite, Epoch) 
     (store, epoch)
 }
 
+/// The tables for people, as their SQL client sees them.
+pub fn tables(path: &Path) -> Connection {
+    Connection::open(tables_path(path)).unwrap()
+}
+
 /// A store to be told a story, and what keeps it there.
 pub struct Place {
     pub location: Location,
@@ -87,6 +93,33 @@ pub fn places() -> [Place; 2] {
     let sqlite = Place { location, name: "SQLite", _dir: Some(dir) };
     let location = cluster::shared().project();
     [sqlite, Place { location, name: "PostgreSQL", _dir: None }]
+}
+
+impl Place {
+    /// Does something to the tables, as a person could.
+    pub fn change(&self, sql: &str) {
+        match self.location.path() {
+            Some(path) => tables(path).execute_batch(sql).unwrap(),
+            None => drop(cluster::shared().psql(&schema(&self.location), sql).unwrap()),
+        }
+    }
+
+    /// What a person's SQL client says to a question with one column.
+    pub fn ask(&self, sql: &str) -> Vec<String> {
+        let Some(path) = self.location.path() else {
+            let told = cluster::shared().psql(&schema(&self.location), sql).unwrap();
+            return told.lines().map(str::to_owned).collect();
+        };
+        let raw = tables(path);
+        let mut statement = raw.prepare(sql).unwrap();
+        let rows = statement.query_map([], |row| row.get::<_, rusqlite::types::Value>(0)).unwrap();
+        let text = |value| match value {
+            rusqlite::types::Value::Integer(number) => number.to_string(),
+            rusqlite::types::Value::Text(text) => text,
+            other => panic!("{other:?}"),
+        };
+        rows.map(|value| text(value.unwrap())).collect()
+    }
 }
 
 /// The schema of a project in PostgreSQL.

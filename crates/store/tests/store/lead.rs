@@ -139,6 +139,10 @@ fn a_leader_that_was_stopped_is_refused_when_it_wakes() {
     append(&new, Seq(4), &records[4..]).unwrap();
     new.close().unwrap();
     assert_eq!(verify(&location).unwrap().records, records.len() as u64);
+    // It was stopped before it had folded what it appended; that must not come back either.
+    let reader = Reader::open(&location).unwrap();
+    assert_eq!(reader.wrong_tables().unwrap(), [""; 0]);
+    assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64));
 }
 
 /// Where a project is led says nothing about another one in the same database.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use kapelle_core::Seq;
-use kapelle_store::{Error, Journal, Reader, Sqlite};
+use kapelle_store::{Error, Journal, Reader, Sqlite, Writer};
 use rusqlite::Connection;
 
 use crate::fixture;
@@ -15,7 +15,8 @@ fn only_the_owner_can_read_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let _store = fixture::filled(&path, &fixture::history(1, 0), 10);
-    for name in ["db", "db-wal", "db-shm"] {
+    drop(Writer::open(&path).unwrap());
+    for name in ["db", "db-wal", "db-shm", "db.tables.db"] {
         let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }

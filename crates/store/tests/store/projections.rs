@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
+use kapelle_core::command::Spending;
 use kapelle_core::mission::{Counts, MissionStage};
 use kapelle_core::state::Lease;
 use kapelle_core::task::{Stage, Task};
-use kapelle_core::{Command, Fence, MissionId, Seq, State};
-use kapelle_store::{Journal, Reader, Sqlite, Writer};
+use kapelle_core::{Command, Fence, MissionId, Seq, State, Usd};
+use kapelle_store::{Journal, Reader, Sqlite, Writer, rebuild, tables_path};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
@@ -33,7 +34,7 @@ const TABLES: [&str; 11] = [
 
 /// Every row of every table, a line each.
 pub fn dump(path: &Path) -> Vec<String> {
-    let raw = Connection::open(path).unwrap();
+    let raw = fixture::tables(path);
     let mut lines = Vec::new();
     for table in TABLES {
         let mut statement = raw.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).unwrap();
@@ -118,7 +119,7 @@ fn tables_say_what_the_state_says_and_what_a_rebuild_says() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         let writer = Writer::open(&path).unwrap();
-        let (raw, mut state) = (Connection::open(&path).unwrap(), State::default());
+        let (raw, mut state) = (fixture::tables(&path), State::default());
         for (index, record) in records.iter().enumerate() {
             writer.append(writer.epoch(), Seq(index as u64), vec![record.clone()], |done| {
                 done.unwrap();
@@ -187,6 +188,33 @@ fn sayings(state: &State) -> [(&'static str, Vec<String>); 6] {
     ]
 }
 
+/// The bill of an attempt that was cut short comes when its row is written and closed.
+#[test]
+fn a_late_bill_is_in_the_row_of_the_attempt_that_ended() {
+    let mut host = Host::new(1);
+    host.open("first");
+    while host.engine.state().leases().next().is_none() {
+        assert!(host.chore(MissionId(1)), "nobody works");
+    }
+    let (fence, _) = host.engine.state().leases().next().unwrap();
+    host.give(Command::HostStarted);
+    assert!(host.engine.state().lease(fence).is_none(), "it goes on");
+    let before = host.records.len();
+    let spent = Spending { usd: Usd::micros(4_711), ..Spending::default() };
+    host.give(Command::ReportSpending { fence, spent });
+    for place in fixture::places() {
+        let costs =
+            format!("SELECT status || ' ' || cost_usd_micros FROM attempts WHERE fence = {fence}");
+        // The bill comes to a later writer, which knows the attempt from the journal or a snapshot.
+        fixture::write(&place.location, &host.records[..before], 100);
+        assert_eq!(place.ask(&costs), ["interrupted 0"], "{}", place.name);
+        fixture::write(&place.location, &host.records[before..], 100);
+        assert_eq!(place.ask(&costs), ["interrupted 4711"], "{}", place.name);
+        let rebuilt = rebuild(&place.location).unwrap();
+        assert_eq!(rebuilt.before, rebuilt.after, "{}", place.name);
+    }
+}
+
 /// A mission that is cancelled ends an attempt, a question or a proposal without a word about it.
 #[test]
 fn cancelling_ends_what_was_open() {
@@ -209,7 +237,7 @@ fn cancelling_ends_what_was_open() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         fixture::filled(&path, &host.records, 100).0.rebuild_projections().unwrap();
-        let raw = Connection::open(&path).unwrap();
+        let raw = fixture::tables(&path);
         for (sql, said) in sayings(host.engine.state()) {
             assert_eq!(rows(&raw, sql), said, "{sql}");
         }
@@ -227,7 +255,7 @@ fn people_can_ask_in_plain_sql() {
     host.open("first");
     let (mut store, _) = fixture::filled(&path, &host.records, 100);
     store.rebuild_projections().unwrap();
-    let raw = Connection::open(&path).unwrap();
+    let raw = fixture::tables(&path);
     let ask = |sql| rows(&raw, sql);
     assert_eq!(
         ask("SELECT name, status, priority FROM tasks WHERE mission_id = 'm1'"),
@@ -248,7 +276,7 @@ fn wrong_values_and_dangling_references_are_refused() {
     let path = dir.path().join("db");
     let (mut store, _) = fixture::filled(&path, &fixture::history(1, 0), 100);
     store.rebuild_projections().unwrap();
-    let raw = Connection::open(&path).unwrap();
+    let raw = fixture::tables(&path);
     raw.pragma_update(None, "foreign_keys", true).unwrap();
     for (sql, refusal) in [
         ("UPDATE tasks SET status = 'doing'", "CHECK"),
@@ -286,10 +314,50 @@ fn missing_and_outdated_tables_are_made_anew() {
         "DELETE FROM checks; DROP TABLE checks",
         "UPDATE projection_watermark SET version = 0; DELETE FROM checks",
         "DROP TABLE projection_watermark",
+        // Of another journal, or of this one before it was restored from a backup.
+        "UPDATE projection_watermark SET hash = 'another'; DELETE FROM checks",
+        "UPDATE projection_watermark SET seq = 1000000",
     ] {
-        Connection::open(&path).unwrap().execute_batch(harm).unwrap();
+        fixture::tables(&path).execute_batch(harm).unwrap();
         Writer::open(&path).unwrap().close().unwrap();
         assert_same(&dump(&path), &whole, harm);
         assert_eq!(Reader::open(&path).unwrap().watermark().unwrap(), Seq(records.len() as u64));
     }
+}
+
+/// Earlier versions had the tables in the file of the journal; what is left of them would be stale.
+#[test]
+fn tables_leave_the_file_of_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let records = fixture::history(2, 1);
+    drop(fixture::filled(&path, &records, 50));
+    let raw = Connection::open(&path).unwrap();
+    raw.execute_batch(
+        "CREATE TABLE missions (id TEXT PRIMARY KEY);
+        CREATE TABLE tasks (id INTEGER PRIMARY KEY, mission_id TEXT REFERENCES missions);
+        INSERT INTO missions VALUES ('m1'); INSERT INTO tasks VALUES (1, 'm1');
+        CREATE VIEW costs_by_mission AS SELECT * FROM missions;
+        CREATE TABLE projection_watermark (id INTEGER, seq INTEGER, version INTEGER)",
+    )
+    .unwrap();
+    Writer::open(&path).unwrap().close().unwrap();
+    let left = "SELECT name FROM sqlite_schema
+        WHERE name IN ('missions', 'tasks', 'costs_by_mission', 'projection_watermark')";
+    assert_eq!(rows(&raw, left), [""; 0]);
+    assert_eq!(Reader::open(&path).unwrap().wrong_tables().unwrap(), [""; 0]);
+}
+
+/// Nothing is in that file but what the journal tells.
+#[test]
+fn the_file_of_the_tables_can_be_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let records = fixture::history(2, 1);
+    fixture::write(&(&path).into(), &records, 50);
+    let whole = dump(&path);
+    std::fs::remove_file(tables_path(&path)).unwrap();
+    assert_eq!(Reader::open(&path).unwrap().watermark().unwrap(), Seq(0));
+    Writer::open(&path).unwrap().close().unwrap();
+    assert_same(&dump(&path), &whole, "made anew");
 }

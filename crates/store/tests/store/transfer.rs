@@ -8,7 +8,7 @@ use kapelle_store::{
 };
 use rusqlite::Connection;
 
-use crate::{cluster, fixture};
+use crate::fixture;
 
 fn exported(location: &Location) -> Vec<u8> {
     let mut lines = Vec::new();
@@ -134,14 +134,7 @@ fn a_rebuild_names_the_tables_that_were_wrong() {
         fixture::write(&place.location, &records, 50);
         let untouched = rebuild(&place.location).unwrap();
         assert_eq!(untouched.repaired().count(), 0, "{}", place.name);
-        let harm = "UPDATE tasks SET title = 'harm'";
-        match place.location.path() {
-            Some(path) => Connection::open(path).unwrap().execute_batch(harm).unwrap(),
-            None => {
-                let schema = fixture::schema(&place.location);
-                cluster::shared().psql(&schema, harm).unwrap();
-            }
-        }
+        place.change("UPDATE tasks SET title = 'harm'");
         let repaired = rebuild(&place.location).unwrap();
         let names: Vec<&str> = repaired.repaired().map(|table| table.table).collect();
         assert_eq!(names, ["tasks"], "{}", place.name);

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use kapelle_core::{Record, Seq};
 use kapelle_store::{Error, Head, Journal, Reader, Sqlite, Writer, verify};
-use rusqlite::Connection;
 
 use crate::fixture;
 use crate::projections::{assert_same, dump};
@@ -63,20 +62,24 @@ fn a_refused_append_does_not_harm_its_neighbours() {
 #[test]
 fn tables_follow_without_being_asked() {
     let records = fixture::history(10, 0);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let writer = Writer::open(&path).unwrap();
-    for answer in append_all(&writer, &records) {
-        answer.unwrap();
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        for answer in append_all(&writer, &records) {
+            answer.unwrap();
+        }
+        let reader = Reader::open(&place.location).unwrap();
+        wait_for(&reader, reader.head().unwrap().seq);
+        assert!(writer.last_projection_error().is_none());
     }
-    let reader = Reader::open(&path).unwrap();
-    let head = reader.head().unwrap().seq;
+}
+
+/// Waits for the tables, and not for ever.
+fn wait_for(reader: &Reader, head: Seq) {
     let patience = Instant::now() + Duration::from_secs(20);
     while reader.watermark().unwrap() != head {
-        assert!(Instant::now() < patience, "at {}", reader.watermark().unwrap());
+        assert!(Instant::now() < patience, "at {} of {head}", reader.watermark().unwrap());
         std::thread::yield_now();
     }
-    assert!(writer.last_projection_error().is_none());
 }
 
 /// Asks for an empty append, and for the next one as soon as this one is answered.
@@ -94,24 +97,35 @@ fn keep_asking(writer: Arc<Writer>, at: Seq, enough: Arc<AtomicBool>) {
 #[test]
 fn tables_follow_under_load_too() {
     let records = fixture::history(10, 0);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let writer = Arc::new(Writer::open(&path).unwrap());
-    flushed(&writer).unwrap();
-    let head = Seq(records.len() as u64);
-    let answers = append_all(&writer, &records);
-    let enough = Arc::new(AtomicBool::new(false));
-    for _ in 0..10 {
-        keep_asking(Arc::clone(&writer), head, Arc::clone(&enough));
+    for place in fixture::places() {
+        let writer = Arc::new(Writer::open(&place.location).unwrap());
+        flushed(&writer).unwrap();
+        let head = Seq(records.len() as u64);
+        let answers = append_all(&writer, &records);
+        let enough = Arc::new(AtomicBool::new(false));
+        for _ in 0..10 {
+            keep_asking(Arc::clone(&writer), head, Arc::clone(&enough));
+        }
+        assert!(answers.into_iter().all(|answer| answer.is_ok()));
+        let reader = Reader::open(&place.location).unwrap();
+        wait_for(&reader, head);
+        enough.store(true, Ordering::Relaxed);
     }
-    assert!(answers.into_iter().all(|answer| answer.is_ok()));
-    let reader = Reader::open(&path).unwrap();
-    let patience = Instant::now() + Duration::from_secs(20);
-    while reader.watermark().unwrap() != head && Instant::now() < patience {
-        std::thread::yield_now();
+}
+
+/// Whoever ends in peace leaves tables that tell everything, however much was on its way.
+#[test]
+fn a_clean_end_leaves_nothing_behind() {
+    let records = fixture::history(8, 12);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        let answers = append_all(&writer, &records);
+        writer.close().unwrap();
+        assert!(answers.into_iter().all(|answer| answer.is_ok()), "{}", place.name);
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64), "{}", place.name);
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
     }
-    enough.store(true, Ordering::Relaxed);
-    assert_eq!(reader.watermark().unwrap(), head);
 }
 
 fn flushed(writer: &Writer) -> Result<Seq, Error> {
@@ -132,7 +146,7 @@ fn failing_tables_stop_no_append_and_are_reported() {
         answer.unwrap();
     }
     flushed(&writer).unwrap();
-    let raw = Connection::open(&path).unwrap();
+    let raw = fixture::tables(&path);
     // The rows of missions are written last, when the batch is already folded in memory.
     let harm = "CREATE TRIGGER harm BEFORE UPDATE ON missions
         BEGIN SELECT RAISE(ABORT, 'harm was done'); END";
@@ -154,6 +168,29 @@ fn failing_tables_stop_no_append_and_are_reported() {
     assert_same(&healed, &dump(&path), "after a rebuild");
 }
 
+/// On a server, a leader that was stopped may still have a batch on its way when it wakes. Whoever
+/// finds the tables elsewhere than it left them writes nothing, and looks again.
+#[test]
+fn a_batch_does_not_go_into_tables_that_somebody_else_has_folded() {
+    let records = fixture::history(1, 0);
+    let (before, after) = records.split_at(records.len() / 2);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        assert!(append_all(&writer, before).into_iter().all(|answer| answer.is_ok()));
+        let reached = flushed(&writer).unwrap();
+        place.change("UPDATE projection_watermark SET seq = 3");
+        assert!(append_all(&writer, after).into_iter().all(|answer| answer.is_ok()));
+        let refused = flushed(&writer).unwrap_err().to_string();
+        let expected =
+            format!("the tables reach record 3, not {reached}: somebody else folds them");
+        assert_eq!(refused, expected, "{}", place.name);
+        assert_eq!(place.ask("SELECT seq FROM projection_watermark"), ["3"], "{}", place.name);
+        assert_eq!(flushed(&writer).unwrap(), Seq(records.len() as u64), "{}", place.name);
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
+    }
+}
+
 /// Who closes wants to know that the tables are behind; the appends were answered long ago.
 #[test]
 fn closing_tells_that_the_rest_was_not_folded() {
@@ -161,7 +198,7 @@ fn closing_tells_that_the_rest_was_not_folded() {
     let path = dir.path().join("db");
     let writer = Writer::open(&path).unwrap();
     flushed(&writer).unwrap();
-    Connection::open(&path).unwrap().execute_batch("DROP TABLE missions").unwrap();
+    fixture::tables(&path).execute_batch("DROP TABLE missions").unwrap();
     for answer in append_all(&writer, &fixture::history(1, 0)) {
         answer.unwrap();
     }
@@ -198,6 +235,16 @@ fn a_writer_can_be_dropped_by_its_own_answer() {
     });
     hand_over.send(writer).unwrap();
     assert_eq!(heard.recv().unwrap().unwrap().seq, Seq(1));
+
+    let writer = Writer::open(&path).unwrap();
+    let (told, heard) = mpsc::channel();
+    let (hand_over, given) = mpsc::channel::<Writer>();
+    writer.flush(move |done| {
+        drop(given.recv().unwrap());
+        told.send(done).unwrap();
+    });
+    hand_over.send(writer).unwrap();
+    assert_eq!(heard.recv().unwrap().unwrap(), Seq(1));
 }
 
 /// What was written before the crash of a writer that had no time to fold is caught up with.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use effectum::{Error, Job, JobRunner, Queue, RunningJob, Worker};
 use tokio::sync::Notify;
 
+#[derive(Debug)]
 struct Tally {
     left: AtomicU32,
     done: Notify,

@@ -1,0 +1,304 @@
+//! The thread that follows the journal: the tables for people, the search, and snapshots.
+//!
+//! It reads and folds on a connection of its own, and only the desk writes what is not a table: the
+//! search is handed over to it. A crash leaves all of this behind the journal, never ahead of it,
+//! and the next start catches up.
+
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use kapelle_core::{Record, Seq};
+
+use super::pending::{Call, News, Pending};
+use super::{Done, Message};
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::journal::Head;
+use crate::projections::Fold;
+use crate::search::{self, Document};
+use crate::snapshot;
+
+/// A row that changes often is written once in this time. What people are promised, tables that
+/// are at most 100 ms behind, leaves the rest of it for the writing.
+const COALESCED: Duration = Duration::from_millis(40);
+
+/// A journal that does not grow for this long is idle.
+const LULL: Duration = Duration::from_millis(5);
+
+/// What is read back from the journal is folded in batches of this size.
+const FOLD_RECORDS_MAX: usize = 10_000;
+
+/// An append waits for at most one such batch.
+const SEARCH_RECORDS_MAX: usize = 500;
+
+/// The search waits for a lull. Under load it gets one batch in so long, which costs less than a
+/// hundredth of the time.
+const SEARCH_UNDER_LOAD: Duration = Duration::from_secs(1);
+
+/// Whoever closes does not wait longer than this for the search; the next start goes on with it.
+const SEARCH_AT_END: Duration = Duration::from_secs(2);
+
+/// A snapshot is worth its while after so many records; a start folds fewer than this anyway.
+const SNAPSHOT_RECORDS: u64 = 50_000;
+
+/// At the end there is time, and the next start will be glad of it.
+const SNAPSHOT_RECORDS_AT_END: u64 = 1_000;
+
+/// How long a snapshot is left alone while it is made.
+const SNAPSHOT_LOOK: Duration = Duration::from_millis(100);
+
+/// After a failure the fold begins from the start of the journal, so it is not tried at once.
+const FOLD_RETRY: Duration = Duration::from_secs(5);
+
+/// Why the tables cannot be folded, if they cannot.
+pub(super) type Complaint = Arc<Mutex<Option<Error>>>;
+
+pub(super) struct Behind {
+    store: Box<dyn Backend>,
+    pending: Arc<Pending>,
+    desk: Sender<Message>,
+    /// None: to be taken up from a snapshot, or from the start of the journal.
+    fold: Option<Fold>,
+    /// How far the tables reach, as far as we know.
+    written: Seq,
+    /// There is more to fold, beside what the desk tells.
+    more: bool,
+    /// Folding failed; it is not tried again before this.
+    fold_after: Option<Instant>,
+    /// When the search was extended last, if there is something that it does not know yet.
+    unsearchable_since: Option<Instant>,
+    snapshots: Snapshots,
+    /// When the last piece of work was done.
+    rested: Instant,
+    complaint: Complaint,
+}
+
+/// Where the last snapshot was, and the one that is being made beside.
+#[derive(Default)]
+struct Snapshots {
+    last: Seq,
+    under_way: Option<JoinHandle<Option<Vec<u8>>>>,
+}
+
+impl Behind {
+    pub(super) fn new(
+        store: Box<dyn Backend>,
+        pending: &Arc<Pending>,
+        desk: Sender<Message>,
+        complaint: Complaint,
+    ) -> Result<Behind, Error> {
+        // With nothing to catch up with, the fold is left alone until there is: a start has enough
+        // to do, and would have to share the machine with it.
+        let head = pending.head().seq;
+        let written = store.watermark()?;
+        let unsearchable_since = (store.searchable()? < head).then(Instant::now);
+        Ok(Behind {
+            store,
+            pending: Arc::clone(pending),
+            desk,
+            fold: None,
+            written,
+            more: written < head,
+            fold_after: None,
+            unsearchable_since,
+            snapshots: Snapshots::default(),
+            rested: Instant::now(),
+            complaint,
+        })
+    }
+
+    pub(super) fn run(mut self) -> Result<(), Error> {
+        loop {
+            match self.pending.wait(|news| self.due(news)) {
+                Call::Flush(waiting) => self.flush(waiting),
+                Call::End => return self.finish(),
+                Call::Due => self.work(),
+            }
+        }
+    }
+
+    /// When there is something to do, if there is.
+    fn due(&self, news: &News) -> Option<Instant> {
+        match self.fold_due(news) {
+            Some(moment) => Some(moment),
+            None if self.search_waits() || self.snapshot_waits() => Some(self.rested + LULL),
+            None if self.snapshots.under_way.is_some() => Some(self.rested + SNAPSHOT_LOOK),
+            None => None,
+        }
+    }
+
+    fn fold_due(&self, news: &News) -> Option<Instant> {
+        let since = if self.more { self.rested } else { news.since? + COALESCED };
+        Some(self.fold_after.unwrap_or(since))
+    }
+
+    /// The search speaks of what it finds with the words of the state.
+    fn search_waits(&self) -> bool {
+        self.fold.is_some() && self.unsearchable_since.is_some()
+    }
+
+    fn snapshot_waits(&self) -> bool {
+        let enough = |fold: &Fold| fold.seq().0 >= self.snapshots.last.0 + SNAPSHOT_RECORDS;
+        self.snapshots.under_way.is_none() && self.fold.as_ref().is_some_and(enough)
+    }
+
+    fn work(&mut self) {
+        if self.pending.is_due(|news| self.fold_due(news)) {
+            // Reported where it is kept; appends go on.
+            let _ = self.fold();
+            let overdue = |since: Instant| since.elapsed() >= SEARCH_UNDER_LOAD;
+            if self.search_waits() && self.unsearchable_since.is_some_and(overdue) {
+                let _ = self.extend_search();
+            }
+        } else if self.search_waits() {
+            // The search is a help and no promise: what fails is tried again with the next batch.
+            let _ = self.extend_search();
+        } else {
+            self.take_snapshot();
+        }
+        self.rested = Instant::now();
+    }
+
+    fn flush(&mut self, waiting: Vec<Done<Seq>>) {
+        let folded = self.fold_all();
+        for done in waiting {
+            done(folded.clone());
+        }
+    }
+
+    /// Does everything that was left for later.
+    fn finish(mut self) -> Result<(), Error> {
+        self.fold_all()?;
+        self.search_on()?;
+        let Some(fold) = &self.fold else { return Ok(()) };
+        let enough = fold.seq().0 >= self.snapshots.last.0 + SNAPSHOT_RECORDS_AT_END;
+        if enough && let Some(body) = snapshot::encode(fold, self.pending.head()) {
+            // A cache: the next start is slower without it, and nothing else.
+            let _ = self.store.keep_snapshot(&body);
+        }
+        Ok(())
+    }
+
+    /// Folds up to where the journal ends now, and tells how far the tables reach.
+    fn fold_all(&mut self) -> Result<Seq, Error> {
+        let head = self.pending.head().seq;
+        while self.written < head {
+            match self.fold() {
+                // The server may have been restarted since this connection was used last.
+                Err(Error::Lost { .. }) => self.fold()?,
+                folded => folded?,
+            }
+        }
+        Ok(self.written)
+    }
+
+    /// Folds one batch.
+    fn fold(&mut self) -> Result<(), Error> {
+        let folded = self.fold_batch();
+        if folded.is_err() {
+            // Its state may be ahead of the tables.
+            self.fold = None;
+            self.more = true;
+        }
+        self.fold_after = folded.is_err().then(|| Instant::now() + FOLD_RETRY);
+        let mut told = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
+        *told = folded.as_ref().err().cloned();
+        folded
+    }
+
+    fn fold_batch(&mut self) -> Result<(), Error> {
+        let mut fold = match self.fold.take() {
+            Some(fold) => fold,
+            None => self.first_fold()?,
+        };
+        let (given, head) = self.pending.take();
+        let records = self.next(fold.seq(), given)?;
+        self.written = fold.take_in(&mut *self.store, &records, self.written)?;
+        self.more = fold.seq() < head.seq;
+        self.unsearchable_since.get_or_insert_with(Instant::now);
+        self.fold = Some(fold);
+        Ok(())
+    }
+
+    /// From the snapshot, unless the tables are behind it and have to be written from before.
+    fn first_fold(&mut self) -> Result<Fold, Error> {
+        self.written = self.store.watermark()?;
+        let fold = snapshot::load(&*self.store).unwrap_or_default();
+        self.snapshots.last = fold.seq();
+        Ok(if fold.seq() <= self.written { fold } else { Fold::default() })
+    }
+
+    /// The records after `seq`: those that were given, if they begin there, or else from the journal.
+    fn next(&self, seq: Seq, mut given: Vec<Record>) -> Result<Vec<Record>, Error> {
+        match given.first() {
+            Some(first) if first.seq.0 <= seq.0 + 1 => {
+                given.drain(..given.partition_point(|record| record.seq <= seq));
+                Ok(given)
+            }
+            _ => self.store.read(seq, FOLD_RECORDS_MAX),
+        }
+    }
+
+    fn search_on(&mut self) -> Result<(), Error> {
+        let until = Instant::now() + SEARCH_AT_END;
+        while self.search_waits() && Instant::now() < until {
+            self.extend_search()?;
+        }
+        Ok(())
+    }
+
+    /// Makes one batch of records searchable, as far as they are folded.
+    fn extend_search(&mut self) -> Result<(), Error> {
+        let Some(fold) = &self.fold else { return Ok(()) };
+        let after = self.store.searchable()?;
+        let rows = self.store.rows(after, SEARCH_RECORDS_MAX)?;
+        let mut documents = Vec::new();
+        let mut mark = after;
+        for row in rows.iter().filter(|row| row.seq.cast_unsigned() <= fold.seq().0) {
+            let record = row.record()?;
+            mark = record.seq;
+            documents.extend(search::documents(fold.state(), &record, row.event_type()));
+        }
+        let complete = mark >= fold.seq();
+        if mark > after {
+            self.index(documents, mark)?;
+        }
+        self.unsearchable_since = (!complete).then(Instant::now);
+        Ok(())
+    }
+
+    /// The documents are in the file of the journal, which only the desk writes.
+    fn index(&self, documents: Vec<Document>, mark: Seq) -> Result<(), Error> {
+        let (told, heard) = mpsc::channel();
+        let work = move |store: Result<&mut dyn Backend, Error>| {
+            // Whoever waits for it is below.
+            let _ = told.send(store.and_then(|store| store.index(&documents, Some(mark))));
+        };
+        self.desk.send(Message::Work(Box::new(work))).map_err(|_| Error::WriterGone)?;
+        heard.recv().unwrap_or(Err(Error::WriterGone))
+    }
+
+    /// Begins a snapshot beside, when enough has happened, and keeps it when it is made.
+    fn take_snapshot(&mut self) {
+        match self.snapshots.under_way.take() {
+            Some(making) if making.is_finished() => {
+                if let Some(body) = making.join().ok().flatten() {
+                    // One that could not be kept is not tried again at once.
+                    let _ = self.store.keep_snapshot(&body);
+                }
+            }
+            Some(making) => self.snapshots.under_way = Some(making),
+            None => self.begin_snapshot(self.pending.head()),
+        }
+    }
+
+    fn begin_snapshot(&mut self, head: Head) {
+        let Some(fold) = self.fold.as_ref().filter(|fold| fold.seq() == head.seq) else { return };
+        let fold = fold.clone();
+        self.snapshots.last = head.seq;
+        let making = thread::Builder::new().name("kapelle-snapshot".into());
+        self.snapshots.under_way = making.spawn(move || snapshot::encode(&fold, head)).ok();
+    }
+}
