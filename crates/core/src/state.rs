@@ -30,6 +30,7 @@ mod chores;
 mod clock;
 mod decide;
 mod failure;
+mod gate;
 mod merge;
 mod money;
 mod people;

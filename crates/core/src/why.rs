@@ -1,6 +1,6 @@
 //! Why a task is not running or not merged: one sentence, computed from state.
 
-use crate::activity::count;
+use crate::activity::{count, first_line};
 use crate::ids::TaskId;
 use crate::mission::MissionStage;
 use crate::state::{Held, State};
@@ -47,7 +47,14 @@ pub fn why(state: &State, task: &Task) -> Option<String> {
                 None => held.unwrap_or_else(|| format!("waits for a free {role}{more}")),
             }
         }
-        Stage::Backoff { .. } => "waits a moment before it is tried again".to_owned(),
+        Stage::Backoff { .. } => {
+            let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
+            let because = first_line(last).trim_end_matches(':');
+            match because.is_empty() {
+                true => "waits a moment before it is tried again".to_owned(),
+                false => format!("waits a moment before it is tried again: {because}"),
+            }
+        }
         Stage::Gating { .. } => "its checks are running".to_owned(),
         Stage::Queued | Stage::Merging { .. } => {
             let standing = mission.merge_queue().and_then(|queue| queue.standing(task.id));

@@ -10,6 +10,7 @@ mod escalation;
 mod failure_rules;
 mod fixture;
 mod found;
+mod gate_rules;
 mod gates;
 mod journals;
 mod makespan;
