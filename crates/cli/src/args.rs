@@ -58,6 +58,8 @@ pub enum Command {
     Sandbox(SandboxCommand),
     /// List the work that was kept before trees were removed, and get it back
     Recover(RecoverArgs),
+    /// Look over the shoulder of an agent that runs in a session of tmux
+    Attach(AttachArgs),
     /// Look at the project as it was at some moment
     Replay(ReplayArgs),
     /// Write the journal as lines of JSON
@@ -141,6 +143,20 @@ pub struct RecoverArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Agents run in sessions with [team] runner = \"tmux\" in kapelle.toml. Leave a session with
+Ctrl-B and then D; the agent goes on.
+
+Examples:
+  kapelle attach                                 the sessions that there are
+  kapelle attach developer-1                     this one"
+)]
+pub struct AttachArgs {
+    /// The agent; without it, those that can be attached to are listed
+    pub agent: Option<String>,
 }
 
 #[derive(Debug, Args)]

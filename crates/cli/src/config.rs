@@ -103,6 +103,19 @@ pub struct RoleConfig {
 pub struct TeamConfig {
     /// How many agents may be at work at the same time. Default: 3.
     pub workers_max: Option<u32>,
+    /// How agents are run. Default: `direct`.
+    pub runner: Runner,
+}
+
+/// How agents are run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Runner {
+    /// As plain processes.
+    #[default]
+    Direct,
+    /// In sessions of tmux that `kapelle attach` shows.
+    Tmux,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

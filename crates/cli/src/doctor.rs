@@ -1,10 +1,12 @@
 //! `kapelle doctor`: does this machine have what Kapelle needs?
 
 use kapelle_workspace::condition::Note;
+use kapelle_workspace::governor::{self, Governor};
 use kapelle_workspace::sandbox::{LayerState, Sandboxing};
 use serde::Serialize;
 
 use crate::args::LookArgs;
+use crate::config::Runner;
 use crate::output::{Exit, Problem, print, print_json};
 use crate::project::Project;
 use crate::sandbox;
@@ -21,7 +23,8 @@ struct Finding {
 }
 
 pub async fn doctor(args: &LookArgs) -> Result<Exit, Problem> {
-    let mut findings = vec![git().await, user(), sandbox().await, project().await];
+    let mut findings = vec![git().await, user(), sandbox().await, room(), project().await];
+    findings.extend(sessions().await);
     findings.extend(repository().await);
     if args.json {
         print_json(&findings)?;
@@ -36,6 +39,40 @@ pub async fn doctor(args: &LookArgs) -> Result<Exit, Problem> {
     }
     let fine = findings.iter().all(|finding| finding.fine);
     Ok(if fine { Exit::Done } else { Exit::Environment })
+}
+
+/// How full the machine is; past its limits missions are paused.
+fn room() -> Finding {
+    let what = "room";
+    let measured = std::env::current_dir()
+        .map_err(|error| error.to_string())
+        .and_then(|here| governor::measure(&here).map_err(|error| error.to_string()));
+    let (found, pressures) = match measured {
+        Err(error) => (error, Vec::new()),
+        Ok(used) => {
+            let (memory, disk) = (used.memory_percent, used.disk_percent);
+            let found = format!("{memory} % of memory and {disk} % of the disk are in use");
+            (found, Governor::default().judge(used))
+        }
+    };
+    let hint: Vec<String> = pressures.iter().map(ToString::to_string).collect();
+    let fine = hint.is_empty();
+    Finding { what, fine, found, hint: (!fine).then(|| hint.join("; ")) }
+}
+
+/// Only for those who want to attach to their agents.
+async fn sessions() -> Option<Finding> {
+    let project = Project::here().await.ok()?;
+    if project.config.team.runner == Runner::Direct {
+        return None;
+    }
+    let output = tokio::process::Command::new("tmux").arg("-V").output().await;
+    let (fine, found) = match output {
+        Ok(output) => (true, String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        Err(error) => (false, error.to_string()),
+    };
+    let hint = (!fine).then(|| "install tmux, or leave [team] runner out".to_owned());
+    Some(Finding { what: "sessions", fine, found, hint })
 }
 
 async fn git() -> Finding {

@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod ask;
+mod attach;
 mod config;
 mod demo;
 mod doctor;
@@ -75,6 +76,7 @@ async fn dispatch(command: Command) -> Result<Exit, Problem> {
         Command::Sandbox(SandboxCommand::Run(args)) => sandbox::run(args).await,
         Command::Sandbox(SandboxCommand::Explain(args)) => sandbox::explain(&args).await,
         Command::Recover(args) => recover::recover(&args).await,
+        Command::Attach(args) => attach::attach(&args).await,
         Command::Audit(AuditCommand::Verify(args)) => look::audit(args).await,
         Command::Replay(args) => replay::replay(args).await,
         Command::Export(args) => store::export(args).await,

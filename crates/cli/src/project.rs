@@ -13,10 +13,11 @@ use kapelle_core::flow::Phase;
 use kapelle_core::policy::Sandbox as Choice;
 use kapelle_core::{Command, Engine, Role};
 use kapelle_store::{Durability, Location, Reader};
-use kapelle_workspace::Repository;
 use kapelle_workspace::sandbox::Sandboxing;
+use kapelle_workspace::tmux::Tmux;
+use kapelle_workspace::{Repository, governor};
 
-use crate::config::{Config, RoleConfig};
+use crate::config::{Config, RoleConfig, Runner};
 use crate::output::{Exit, Problem, say};
 use crate::sandbox;
 
@@ -126,6 +127,11 @@ impl Project {
             .map_err(|why| Problem::environment(format!("{}: {why}", dir.display())))
     }
 
+    /// Where agents run that can be attached to.
+    pub fn sessions(&self) -> Tmux {
+        Tmux::at(&self.state_dir().join("tmux"))
+    }
+
     /// Takes the lead and starts the conductor.
     pub async fn open(&self) -> Result<Opened, Problem> {
         self.repo.exclude_locally(&format!("/{STATE_DIR}/")).await?;
@@ -139,6 +145,8 @@ impl Project {
             prices: self.config.prices().map_err(Problem::usage)?,
             env: self.environment(),
             readable: self.readable()?,
+            sessions: (self.config.team.runner == Runner::Tmux).then(|| self.sessions()),
+            measure: governor::measure,
         };
         let opened = open(settings).await.map_err(|error| match error {
             OpenError::Store(held @ kapelle_store::Error::Held { .. }) => Problem::refused(held)

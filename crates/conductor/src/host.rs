@@ -19,10 +19,12 @@ use kapelle_core::policy::Sandbox as Choice;
 use kapelle_core::price::Prices;
 use kapelle_core::task::Task;
 use kapelle_core::{Command, Effect, Fence, Role, State};
+use kapelle_workspace::baseline::{self, Baselines};
 use kapelle_workspace::process::Lease;
 use kapelle_workspace::sandbox::{Confinement, Sandboxing};
+use kapelle_workspace::tmux::{self, Tmux};
 use kapelle_workspace::{Repository, candidate, check, process, repository, sandbox, worktree};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 
 use crate::handle::Handle;
@@ -42,6 +44,10 @@ pub struct Host {
     pub env: BTreeMap<String, OsString>,
     /// Places outside of the system's own that agents and checks may read.
     pub readable: Vec<PathBuf>,
+    /// Where agents run that a person can attach to; without it nobody can look over their shoulder.
+    pub sessions: Option<Tmux>,
+    /// What checks say where changes begin.
+    pub baselines: Mutex<Baselines>,
 }
 
 /// How an agent of a role is started: the command-agent contract.
@@ -71,8 +77,12 @@ pub(crate) enum Trouble {
     Candidate(#[from] candidate::Error),
     #[error(transparent)]
     Check(#[from] check::Error),
+    #[error("before the change: {0}")]
+    Baseline(#[from] baseline::Error),
     #[error(transparent)]
     Process(#[from] process::Error),
+    #[error(transparent)]
+    Session(#[from] tmux::Error),
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
 }
@@ -142,10 +152,8 @@ impl Running {
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(async move {
             let performed = tokio::spawn(async move { host.perform(order, stopped).await }).await;
-            let report = performed.unwrap_or_else(|_| Some(crashed(fence, is_attempt)));
-            if let Some(report) = report {
-                handle.report(report);
-            }
+            let reports = performed.unwrap_or_else(|_| vec![crashed(fence, is_attempt)]);
+            reports.into_iter().for_each(|report| handle.report(report));
         });
         self.effects.insert(fence, InFlight { stop, task, is_attempt });
     }
@@ -222,43 +230,44 @@ fn sandbox_of(state: &State, effect: &Effect) -> Choice {
 }
 
 impl Host {
-    /// Performs an effect. None if it was stopped: then nobody waits for an answer.
-    async fn perform(&self, order: Order, stopped: watch::Receiver<bool>) -> Option<Command> {
+    /// Performs an effect, and gives what is to be told about it. Nothing if it was stopped: then
+    /// nobody waits for an answer.
+    async fn perform(&self, order: Order, stopped: watch::Receiver<bool>) -> Vec<Command> {
         let fence = order.fence;
         let chore = |done: Result<Command, Trouble>| {
             done.unwrap_or_else(|trouble| Command::FailChore { fence, failure: trouble.failure() })
         };
-        match &order.effect {
-            Effect::RunAttempt { .. } => self.attempt(&order, stopped).await,
+        vec![match &order.effect {
+            Effect::RunAttempt { .. } => return self.attempt(&order, stopped).await,
             Effect::RunChecks { commit, policy, .. }
             | Effect::TestLane { candidate: commit, policy, .. }
             | Effect::MeasureBaseline { commit, policy, .. } => {
                 let checks = self.checks(&order, commit, &policy.checks);
                 let Some(done) = until_stopped(stopped, checks).await else {
                     self.put_checks_away(fence, commit).await;
-                    return None;
+                    return Vec::new();
                 };
-                Some(chore(done.map(|results| Command::FinishChecks { fence, results })))
+                chore(done.map(|results| Command::FinishChecks { fence, results }))
             }
             Effect::PrepareBranch { branch, base, .. } => {
-                Some(chore(self.prepare_branch(fence, branch, base).await))
+                chore(self.prepare_branch(fence, branch, base).await)
             }
             Effect::BuildLane { onto, changes, .. } => {
-                Some(chore(self.build_lane(fence, onto, changes).await))
+                chore(self.build_lane(fence, onto, changes).await)
             }
             Effect::RebaseChange { change, onto, .. } => {
-                Some(chore(self.rebase(fence, change, onto).await))
+                chore(self.rebase(fence, change, onto).await)
             }
             Effect::BuildRevert { onto, reverts, .. } => {
-                Some(chore(self.revert(fence, onto, reverts).await))
+                chore(self.revert(fence, onto, reverts).await)
             }
             Effect::LandLane { branch, from, to, .. } => {
-                Some(chore(self.advance_branch(fence, branch, from, to).await))
+                chore(self.advance_branch(fence, branch, from, to).await)
             }
             Effect::Deliver { target, commit, .. } => {
-                Some(chore(self.deliver(fence, target, commit).await))
+                chore(self.deliver(fence, target, commit).await)
             }
-        }
+        }]
     }
 
     fn confinement(&self, choice: Choice) -> Result<Confinement, Trouble> {

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod handle;
 pub mod host;
 pub mod project;
+mod room;
 mod turn;
 
 pub use handle::{Committed, Error, Handle};

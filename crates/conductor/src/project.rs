@@ -13,12 +13,14 @@ use kapelle_core::price::Prices;
 use kapelle_core::{Command, Record, Role, Seq};
 use kapelle_store::{Holder, Leadership, Location, Reader, Writer};
 use kapelle_workspace::sandbox::Sandboxing;
-use kapelle_workspace::{Repository, Worktree, reaper, worktree};
-use tokio::sync::broadcast;
+use kapelle_workspace::tmux::Tmux;
+use kapelle_workspace::{Repository, Worktree, governor, reaper, repository, worktree};
+use tokio::sync::{Mutex, broadcast};
 
 use crate::clock;
 use crate::handle::{Committed, Handle, channel};
 use crate::host::{Driver, Host};
+use crate::room::Room;
 use crate::turn::{Conductor, start};
 
 /// What a page shows of the past when it is opened.
@@ -37,7 +39,14 @@ pub struct Settings {
     pub prices: Prices,
     pub env: BTreeMap<String, OsString>,
     pub readable: Vec<PathBuf>,
+    /// Agents run in sessions that a person can attach to.
+    pub sessions: Option<Tmux>,
+    /// How full this machine is; [`governor::measure`] but in tests.
+    pub measure: Measure,
 }
+
+/// Tells how much of the machine is used, with the disk that a place is on.
+pub type Measure = fn(&Path) -> Result<governor::Use, governor::Error>;
 
 /// A project with a running conductor. The leadership lasts as long as this does.
 #[derive(Debug)]
@@ -65,6 +74,10 @@ pub enum OpenError {
     Store(#[from] kapelle_store::Error),
     #[error("processes of the last run could not be ended: {0}")]
     Reaper(#[from] reaper::Error),
+    #[error("containers of the last run could not be ended: {0}")]
+    Containers(io::Error),
+    #[error("a lock that the last run left could not be freed: {0}")]
+    Locks(#[from] repository::Error),
     #[error("what the last run left could not be kept: {0}")]
     Leftover(#[from] worktree::Error),
 }
@@ -84,6 +97,10 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
     let reader = Reader::open(&settings.store)?;
     let store_id = reader.store_id()?;
     reaper::reap(&store_id).await?;
+    if let Sandboxing::Usable(sandbox) = &settings.sandboxing {
+        sandbox.reap(&store_id).await.map_err(OpenError::Containers)?;
+    }
+    settings.repo.free_stale_locks().await?;
     let stuck = clear_up(&settings.repo, &settings.dir).await?;
     let engine = reader.recover()?;
     let before_recent = Seq(engine.head().0.saturating_sub(RECENT_RECORDS_MAX as u64));
@@ -97,10 +114,13 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
         prices: settings.prices,
         env: settings.env,
         readable: settings.readable,
+        sessions: settings.sessions,
+        baselines: Mutex::default(),
     };
+    let room = Room::new(host.dir.clone(), settings.measure);
     let (handle, inbox) = channel();
     let (commits, dashboard_commits) = (handle.follow(), handle.follow());
-    let conductor = start(engine, writer, host, handle.clone(), inbox);
+    let conductor = start(engine, writer, host, room, (handle.clone(), inbox));
     Ok(Opened { handle, conductor, leadership, recent, commits, dashboard_commits, stuck })
 }
 

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use crate::clock::SteadyClock;
 use crate::handle::{Error, Handle, Inbox, Message, Ticket};
 use crate::host::{Host, Running};
+use crate::room::Room;
 
 /// How many messages are decided on in one turn. More would only make the first ones wait.
 const MESSAGES_PER_TURN_MAX: usize = 4_096;
@@ -39,11 +40,11 @@ pub(crate) fn start(
     engine: Engine,
     writer: Writer,
     host: Host,
-    handle: Handle,
-    inbox: Inbox,
+    room: Room,
+    (handle, inbox): (Handle, Inbox),
 ) -> Conductor {
     let running = Running::new(host, handle);
-    let turns = Turns { engine, writer, running, inbox, clock: SteadyClock::default() };
+    let turns = Turns { engine, writer, running, inbox, room, clock: SteadyClock::default() };
     Conductor { task: tokio::spawn(turns.run()) }
 }
 
@@ -52,6 +53,7 @@ struct Turns {
     writer: Writer,
     running: Running,
     inbox: Inbox,
+    room: Room,
     clock: SteadyClock,
 }
 
@@ -129,7 +131,8 @@ impl Turns {
         let mut gathered = Gathered::default();
         let wake = self.engine.state().wake_at();
         let heartbeat = self.heartbeat_at();
-        let next = [wake, heartbeat].into_iter().flatten().min();
+        let look = self.room.wake_at(self.engine.state());
+        let next = [wake, heartbeat, look].into_iter().flatten().min();
         let now = self.clock.now();
         let first = tokio::select! {
             message = self.inbox.messages.recv() => message,
@@ -138,6 +141,8 @@ impl Turns {
                 if heartbeat.is_some_and(|at| at <= self.clock.now()) {
                     gathered.commands.push((None, Command::Heartbeat { fences }));
                 }
+                let asked = self.room.look(self.engine.state(), self.clock.now());
+                gathered.commands.extend(asked.into_iter().map(|command| (None, command)));
                 return gathered;
             }
         };

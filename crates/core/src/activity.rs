@@ -400,7 +400,7 @@ fn merge_line(state: &State, event: &Event) -> Option<Line> {
         Event::ChecksFinished { task, commit, results, .. } => {
             let passed = results.iter().filter(|r| r.passed).count();
             let text = format!("{passed} of {} checks passed on {}", results.len(), commit.short());
-            (task, Told::info(text))
+            (task, Told::info(text + &merging::failed_before(results)))
         }
         Event::PhaseAccepted { task, phase, .. } => {
             (task, Told::info(format!("accepted the phase {phase}")))
@@ -506,7 +506,7 @@ pub fn count(number: impl TryInto<u64>, what: &str) -> String {
 
 const SENTENCE_CHARS_MAX: usize = 300;
 
-fn first_line(text: &str) -> &str {
+pub(crate) fn first_line(text: &str) -> &str {
     limits::head(text.trim().lines().next().unwrap_or(""), SENTENCE_CHARS_MAX)
 }
 

@@ -10,6 +10,7 @@ use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::Limit;
 use crate::merge::Step;
 use crate::money::Usd;
+use crate::outcome::Outcome;
 use crate::plan::{Plan, Priority};
 use crate::policy::Policy;
 use crate::rate::Provider;
@@ -332,13 +333,27 @@ pub struct Spending {
     pub unpriced: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CheckResult {
     pub name: String,
     pub passed: bool,
     /// The end of its output.
     pub output: String,
     pub duration_ms: u64,
+    /// What its report says, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Box<Outcome>>,
+    /// The same check where the change began, run there because it failed with the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Box<Before>>,
+}
+
+/// What a check said before a change.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Before {
+    pub passed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -37,6 +37,9 @@ pub enum Effect {
     RunChecks {
         task: TaskId,
         commit: Commit,
+        /// The branch: what fails is run also where the change left it, so that nobody is blamed
+        /// for a test that was broken before. None where that would change nothing.
+        tip: Option<Commit>,
         policy: Arc<Policy>,
     },
     /// Put the changes on top of `onto`, one after the other, each as a merge of its own.

@@ -16,6 +16,7 @@ use crate::council::{
 use crate::escalation::{Cause, DeadLetter, Next, Resume, Trouble};
 use crate::failure::Failure;
 use crate::flow::Phase;
+use crate::gates::RedReason;
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, Seq, TaskId};
 use crate::ledger::{self, Alarm, BurnAlert, Drawn, Limit};
 use crate::locks::LockGrant;
@@ -237,6 +238,9 @@ pub enum Event {
         fence: Fence,
         message: String,
         verification_result: Option<Verification>,
+        /// Why its new tests fail.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        red: Option<RedReason>,
     },
     /// The checks did not give what the phase or the queue needs.
     ChangeRejected {

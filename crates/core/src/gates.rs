@@ -4,6 +4,7 @@
 //! those of the phases is off until the policy asks for it (TDD-14). An answer is a list of
 //! objections: all of them, so that one attempt can put all of them right.
 
+mod blame;
 mod criteria;
 mod mocks;
 mod objection;
@@ -11,6 +12,7 @@ mod phases;
 mod quality;
 mod reviews;
 
+pub use blame::{blames, failures};
 pub use criteria::{Criterion, Done, Judged};
 pub use mocks::{Mock, mocked_units};
 pub use objection::{Objection, explain};

@@ -131,6 +131,14 @@ pub const FINDINGS_NAMED_MAX: usize = 200;
 pub const HISTORY_TESTS_MAX: usize = 20_000;
 /// Runs of one test that are remembered. A contradiction on one commit is seen within minutes.
 pub const HISTORY_RUNS_MAX: usize = 20;
+/// Of an outcome the journal keeps so many failures and other tests by name, with so much of what each
+/// said; the rest is counted. A thousand phases of large projects must not make a giant of it.
+pub const OUTCOME_FAILURES_KEPT_MAX: usize = 100;
+pub const OUTCOME_TESTS_KEPT_MAX: usize = 300;
+pub const OUTCOME_MESSAGE_CHARS_MAX: usize = 300;
+pub const OUTCOME_PLACES_KEPT_MAX: usize = 20;
+/// Tests that an agent names as those that have to fail.
+pub const RED_TESTS_MAX: usize = 50;
 /// Objections that a failure tells one by one.
 pub const OBJECTIONS_MAX: usize = 20;
 

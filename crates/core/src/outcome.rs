@@ -268,6 +268,33 @@ impl Outcome {
         self.findings = joined(self.findings.take(), other.findings, Findings::join);
     }
 
+    /// As much of it as a journal keeps: failures first, what they said in short.
+    #[must_use]
+    pub fn kept(&self) -> Outcome {
+        let short = |text: &str| limits::head(text, limits::OUTCOME_MESSAGE_CHARS_MAX).to_owned();
+        let is_bad = |test: &TestCase| matches!(test.ended, Ended::Failed | Ended::Flaky);
+        let (bad, fine): (Vec<_>, Vec<_>) = self.tests.iter().partition(|(_, test)| is_bad(test));
+        let bad = bad.into_iter().take(limits::OUTCOME_FAILURES_KEPT_MAX);
+        let named = bad.chain(fine.into_iter().take(limits::OUTCOME_TESTS_KEPT_MAX));
+        let mut kept = Outcome { tests: BTreeMap::new(), broken: Vec::new(), ..self.clone() };
+        for (name, test) in named {
+            let message = short(&test.message);
+            kept.tests.insert(name.clone(), TestCase { message, ..test.clone() });
+        }
+        let left_out = u32::try_from(self.tests.len() - kept.tests.len()).unwrap_or(u32::MAX);
+        kept.unnamed = kept.unnamed.saturating_add(left_out);
+        for broken in self.broken.iter().take(limits::OUTCOME_PLACES_KEPT_MAX) {
+            kept.break_off(&broken.place, &short(&broken.message));
+        }
+        if let Some(complexity) = &mut kept.complexity {
+            complexity.worst.truncate(limits::OUTCOME_PLACES_KEPT_MAX);
+        }
+        if let Some(findings) = &mut kept.findings {
+            findings.worst.truncate(limits::OUTCOME_PLACES_KEPT_MAX);
+        }
+        kept
+    }
+
     #[must_use]
     pub fn ended(&self, test: &str) -> Option<Ended> {
         self.tests.get(test).map(|case| case.ended)
@@ -445,6 +472,23 @@ mod tests {
         assert_eq!(one.counts, Counts { passed: 1, failed: 1, skipped: 2, flaky: 0 });
         assert_eq!((one.unnamed, one.duration_ms), (2, Some(7)));
         assert_eq!(one.coverage.unwrap().of_lines(), Percent(7_500));
+    }
+
+    /// The journal is read for years; it keeps what the gates need and what a person asks for.
+    #[test]
+    fn what_is_kept_names_failures_first_and_counts_the_rest() {
+        let mut outcome = Outcome::default();
+        for number in 0..1_000 {
+            let ended = if number >= 850 { Ended::Failed } else { Ended::Passed };
+            outcome.record(&format!("t{number:04}"), ended, None, &"m".repeat(900));
+        }
+        let kept = outcome.kept();
+        assert_eq!(kept.counts, outcome.counts);
+        assert_eq!(kept.failures().count(), limits::OUTCOME_FAILURES_KEPT_MAX);
+        assert_eq!(kept.tests.len() + kept.unnamed as usize, 1_000);
+        let longest = kept.tests.values().map(|test| test.message.len()).max();
+        assert_eq!(longest, Some(limits::OUTCOME_MESSAGE_CHARS_MAX));
+        assert_eq!(kept.kept(), kept, "it is kept as it is");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::gates::RedReason;
 use crate::limits;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,6 +25,9 @@ pub struct Report {
     /// With `status: "checkpoint"`: the question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Question>,
+    /// After a red phase: why the new tests fail. Without it, new tests have to run and fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub red: Option<Box<RedReason>>,
     /// Model use that did not pass the gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub usage: Vec<Usage>,
@@ -108,7 +112,18 @@ impl Report {
         if let Some(question) = &mut report.checkpoint {
             question.bound();
         }
+        if let Some(RedReason::Tests { names, .. }) = report.red.as_deref_mut() {
+            names.truncate(limits::RED_TESTS_MAX);
+        }
         Ok(report)
+    }
+}
+
+impl Report {
+    /// Whether there is anything in it beside the bare facts that its end tells anyway.
+    #[must_use]
+    pub fn says_something(&self) -> bool {
+        !self.message.is_empty() || self.verification_result.is_some() || self.red.is_some()
     }
 }
 

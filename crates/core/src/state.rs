@@ -33,6 +33,7 @@ mod clock;
 mod council;
 mod decide;
 mod failure;
+mod gate;
 mod merge;
 mod money;
 mod overrides;

@@ -10,6 +10,7 @@ use crate::checklist::Checklist;
 use crate::council::CouncilId;
 use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
+use crate::gates::{Evidence, RedReason};
 use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
 use crate::money::Usd;
 use crate::plan::operation::Operations;
@@ -66,6 +67,8 @@ pub struct Task {
     pub resume: Option<ResumeData>,
     /// The commit on which all checks passed at the last gate.
     pub checked: Option<Commit>,
+    /// What the last red phase showed, by check: the next green one is held to it.
+    pub evidence: BTreeMap<String, Evidence>,
     /// How far the prepared operations are done; `unfinished` is the tree that has them.
     pub operations: Operations,
     pub checklist: Option<Box<Checklist>>,
@@ -92,6 +95,7 @@ pub struct Task {
 pub struct Said {
     pub message: String,
     pub verification_result: Option<Verification>,
+    pub red: Option<RedReason>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -176,6 +180,7 @@ impl Task {
         self.skipped.clear();
         self.unfinished = None;
         self.touched.clear();
+        self.evidence.clear();
     }
 
     /// What its score is made of; `minutes` for a plan that does not say.

@@ -1,6 +1,6 @@
 //! Why a task is not running or not merged: one sentence, computed from state.
 
-use crate::activity::count;
+use crate::activity::{count, first_line};
 use crate::approval::Subject;
 use crate::calendar::utc;
 use crate::council::CouncilId;
@@ -67,7 +67,14 @@ fn stands(state: &State, task: &Task) -> Option<String> {
             }
         }
         Stage::Deliberating { council } => deliberating(state, *council),
-        Stage::Backoff { .. } => "waits a moment before it is tried again".to_owned(),
+        Stage::Backoff { .. } => {
+            let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
+            let because = first_line(last).trim_end_matches(':');
+            match because.is_empty() {
+                true => "waits a moment before it is tried again".to_owned(),
+                false => format!("waits a moment before it is tried again: {because}"),
+            }
+        }
         Stage::Gating { .. } => "its checks are running".to_owned(),
         Stage::Queued | Stage::Merging { .. } => {
             let standing = mission.merge_queue().and_then(|queue| queue.standing(task.id));

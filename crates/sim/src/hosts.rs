@@ -192,8 +192,8 @@ impl<R: Rules + Clone> World<R> {
         let result = |(index, name): (usize, &String)| CheckResult {
             name: name.clone(),
             passed: broken == flaky || index != culprit,
-            output: String::new(),
             duration_ms: 1,
+            ..CheckResult::default()
         };
         let names = policy.checks.iter().map(|check| &check.name).enumerate();
         let mut results: Vec<CheckResult> = names.map(result).collect();

@@ -41,19 +41,46 @@ pub async fn build(
     message: &str,
     trailers: &[(&str, &str)],
 ) -> Result<Candidate, Error> {
-    if repo.is_ancestor(change, onto).await? {
-        return Ok(Candidate::AlreadyThere);
-    }
-    if repo.is_ancestor(onto, change).await? {
-        return Ok(Candidate::Built(change.clone()));
-    }
-    let tree = match merge_trees(repo, None, onto, change).await? {
+    // Nearly always both answers are needed, and neither waits for the other.
+    let (relation, merged) =
+        tokio::join!(relation(repo.git(), onto, change), merged(repo.git(), onto, change));
+    let seconds = match relation? {
+        Relation::Contained => return Ok(Candidate::AlreadyThere),
+        Relation::OnTop => return Ok(Candidate::Built(change.clone())),
+        Relation::Diverged { seconds } => seconds,
+    };
+    let tree = match merged? {
         Merged::Tree(tree) => tree,
         Merged::Conflict { paths } => return Ok(Candidate::Conflict { paths }),
     };
-    let git = commit::dated(repo.git(), change).await?;
+    let git = commit::at(repo.git(), &seconds);
     let built = commit::write(&git, &tree, &[onto, change], message, trailers).await?;
     Ok(Candidate::Built(built))
+}
+
+/// How a change stands to what it is to be put upon.
+enum Relation {
+    Contained,
+    OnTop,
+    /// With the date of the change, in seconds.
+    Diverged {
+        seconds: String,
+    },
+}
+
+/// One call tells both directions and the date: what either side has and the other has not.
+async fn relation(git: &Git, onto: &Commit, change: &Commit) -> Result<Relation, Error> {
+    let range = format!("{onto}...{change}");
+    let listed = git.text(args!["rev-list", "--left-right", "--timestamp", range]).await?;
+    let of_change = listed.lines().find_map(|line| {
+        let (seconds, name) = line.split_once(" >")?;
+        (name == change.as_str()).then(|| seconds.to_owned())
+    });
+    let Some(seconds) = of_change else { return Ok(Relation::Contained) };
+    match listed.lines().any(|line| line.contains(" <")) {
+        true => Ok(Relation::Diverged { seconds }),
+        false => Ok(Relation::OnTop),
+    }
 }
 
 /// What git makes of two commits.

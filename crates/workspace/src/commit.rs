@@ -32,8 +32,13 @@ pub(crate) async fn write(
 /// reproducible.
 pub(crate) async fn dated(git: &Git, commit: &Commit) -> Result<Git, Error> {
     let seconds = git.text(args!["show", "-s", "--format=%ct", commit.as_str()]).await?;
+    Ok(at(git, &seconds))
+}
+
+/// Git with this date, in seconds.
+pub(crate) fn at(git: &Git, seconds: &str) -> Git {
     let date = format!("@{seconds} +0000");
-    Ok(git.clone().set("GIT_AUTHOR_DATE", &date).set("GIT_COMMITTER_DATE", &date))
+    git.clone().set("GIT_AUTHOR_DATE", &date).set("GIT_COMMITTER_DATE", &date)
 }
 
 fn text(message: &str, trailers: &[(&str, &str)]) -> String {

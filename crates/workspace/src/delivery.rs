@@ -68,7 +68,11 @@ impl Repository {
         // Git thinks little of ignored files and would overwrite them.
         let merge = args!["merge", "--ff-only", "--no-autostash", "--no-overwrite-ignore"];
         let merge = [merge, args![commit.as_str()]].concat();
-        match git.run(merge).await {
+        let lock = args!["rev-parse", "--path-format=absolute", "--git-path", "index.lock"];
+        self.note_delivery(Path::new(&git.text(lock).await?))?;
+        let merged = git.run(merge).await;
+        self.delivery_ended()?;
+        match merged {
             Ok(_) => Ok(Delivery::Delivered),
             Err(git::Error::Failed { stderr, .. }) if !stderr.contains(".lock'") => {
                 let said = stderr.trim();

@@ -15,6 +15,7 @@ pub mod egress;
 pub mod git;
 pub mod governor;
 pub mod kept;
+mod locks;
 pub mod process;
 pub mod reaper;
 pub mod repository;

@@ -3,6 +3,8 @@
 //! Invariant: a branch only ever moves forward, by compare-and-swap, and never under the feet of
 //! somebody who has it checked out.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,6 +57,13 @@ pub enum Advance {
     Advanced,
     /// Somebody else moved it first; nothing was changed.
     Moved { actual: Option<Commit> },
+}
+
+/// Where a branch is.
+struct Standing {
+    tip: Commit,
+    /// The working tree in which it is checked out.
+    dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -142,7 +151,7 @@ impl Repository {
 
     /// The commit that a branch points at, or nothing if there is no such branch.
     pub async fn branch_tip(&self, branch: &str) -> Result<Option<Commit>> {
-        self.check_branch_name(branch).await?;
+        check_branch_name(branch)?;
         self.reference(&format!("refs/heads/{branch}")).await
     }
 
@@ -157,6 +166,13 @@ impl Repository {
     pub async fn is_ancestor(&self, older: &Commit, newer: &Commit) -> Result<bool> {
         let asked = args!["merge-base", "--is-ancestor", older.as_str(), newer.as_str()];
         Ok(self.git.run_accepting(&[0, 1], asked).await?.code == 0)
+    }
+
+    /// The commit from which both have grown; nothing if they have none in common.
+    pub async fn merge_base(&self, one: &Commit, other: &Commit) -> Result<Option<Commit>> {
+        let asked = args!["merge-base", one.as_str(), other.as_str()];
+        let output = self.git.run_accepting(&[0, 1], asked).await?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().parse().ok())
     }
 
     /// Makes a branch. Doing it again is no error as long as the branch has not moved.
@@ -183,17 +199,20 @@ impl Repository {
     /// Refused while the branch is checked out somewhere: the files there would stay behind, and
     /// the next commit made there would undo everything that was landed.
     pub async fn advance(&self, branch: &str, from: &Commit, to: &Commit) -> Result<Advance> {
-        match self.branch_tip(branch).await? {
-            Some(actual) if actual == *to => return Ok(Advance::Advanced),
-            Some(actual) if actual == *from => {}
-            actual => return Ok(Advance::Moved { actual }),
-        }
-        if !self.is_ancestor(from, to).await? {
-            let (from, to) = (from.clone(), to.clone());
-            return Err(Error::NotForward { branch: branch.into(), from, to });
-        }
-        if let Some(dir) = self.checked_out(branch).await? {
-            return Err(Error::CheckedOut { branch: branch.into(), dir });
+        match self.standing(branch, Some(to)).await? {
+            Some(Standing { tip, .. }) if tip == *to => return Ok(Advance::Advanced),
+            Some(Standing { tip, dir: Some(dir) }) if tip == *from => {
+                return Err(Error::CheckedOut { branch: branch.into(), dir });
+            }
+            Some(Standing { tip, dir: None }) if tip == *from => {}
+            Some(Standing { tip, .. }) => return Ok(Advance::Moved { actual: Some(tip) }),
+            None => match self.branch_tip(branch).await? {
+                Some(actual) if actual == *from => {
+                    let (from, to) = (from.clone(), to.clone());
+                    return Err(Error::NotForward { branch: branch.into(), from, to });
+                }
+                actual => return Ok(Advance::Moved { actual }),
+            },
         }
         let name = format!("refs/heads/{branch}");
         let asked = args!["update-ref", "-m", "kapelle: advance", name, to.as_str(), from.as_str()];
@@ -238,14 +257,23 @@ impl Repository {
 
     /// The working tree in which a branch is checked out, if any.
     pub async fn checked_out(&self, branch: &str) -> Result<Option<PathBuf>> {
-        let listed = self.git.run(args!["worktree", "list", "--porcelain", "-z"]).await?;
-        let listed = String::from_utf8_lossy(&listed.stdout);
-        let wanted = format!("branch refs/heads/{branch}");
-        Ok(listed.split("\0\0").find_map(|entry| {
-            let mut lines = entry.split('\0');
-            let dir = lines.find_map(|line| line.strip_prefix("worktree "))?;
-            lines.any(|line| line == wanted).then(|| PathBuf::from(dir))
-        }))
+        Ok(self.standing(branch, None).await?.and_then(|standing| standing.dir))
+    }
+
+    /// Where a branch points and where it is checked out, in one call; nothing if there is no such
+    /// branch, or if `within` does not contain it.
+    async fn standing(&self, branch: &str, within: Option<&Commit>) -> Result<Option<Standing>> {
+        check_branch_name(branch)?;
+        let mut asked = args!["for-each-ref", "--format=%(objectname)%00%(worktreepath)"];
+        asked.extend(within.map(|commit| format!("--merged={commit}").into()));
+        asked.push(format!("refs/heads/{branch}").into());
+        let output = self.git.run(asked).await?;
+        let answer = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
+        let Some(end) = answer.iter().position(|byte| *byte == 0) else { return Ok(None) };
+        let tip = String::from_utf8_lossy(&answer[..end]).parse();
+        let dir = PathBuf::from(OsStr::from_bytes(&answer[end + 1..]));
+        let dir = Some(dir).filter(|dir| !dir.as_os_str().is_empty());
+        Ok(tip.ok().map(|tip| Standing { tip, dir }))
     }
 
     /// The paths that differ between two commits.
@@ -296,16 +324,19 @@ impl Repository {
         tokio::fs::create_dir_all(self.git_dir.join("info")).await.map_err(file)?;
         tokio::fs::write(&path, text).await.map_err(file)
     }
+}
 
-    async fn check_branch_name(&self, name: &str) -> Result<()> {
-        let full = format!("refs/heads/{name}");
-        let output = self.git.run_accepting(&[0, 1], args!["check-ref-format", full]).await?;
-        if output.code == 0 && !name.starts_with('-') {
-            Ok(())
-        } else {
-            Err(Error::BranchName { name: name.into() })
-        }
-    }
+/// As `git check-ref-format` has it, without a process; and no option of git's by its look.
+fn check_branch_name(name: &str) -> Result<()> {
+    let part_is_fine =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    let is_wrong = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
+    let is_fine = name.split('/').all(part_is_fine)
+        && !name.contains(is_wrong)
+        && !["..", "@{"].iter().any(|wrong| name.contains(wrong))
+        && !name.ends_with('.')
+        && !name.starts_with('-');
+    if is_fine { Ok(()) } else { Err(Error::BranchName { name: name.into() }) }
 }
 
 fn not_a_repository(path: &Path, error: git::Error) -> Error {

@@ -6,18 +6,23 @@
 //! was killed; the reaper of the next start ends what runs in it.
 
 use std::ffi::OsString;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use kapelle_core::limits;
 use tokio::process::Command;
 
-use crate::process::{LEASE_VARIABLE, Lease, Spec};
+use crate::process::{Exit, LEASE_VARIABLE, Lease, Spec, TAIL_CHARS_MAX};
 use crate::reaper;
 
 /// A session that has been silent for this long is spoken of (WRK-08).
 pub const IDLE_WARNING: Duration = Duration::from_secs(300);
+
+/// Characters have up to four bytes.
+const TAIL_BYTES_MAX: u64 = 4 * TAIL_CHARS_MAX as u64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -61,6 +66,8 @@ impl Tmux {
         if name.is_empty() || !name.chars().all(plain) {
             return Err(Error::Name { name: name.into() });
         }
+        // The one before it in this seat may be on its way out.
+        self.end(name).await?;
         let exit = spec.log.with_extension("exit");
         match std::fs::remove_file(&exit) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -93,6 +100,15 @@ impl Tmux {
         Ok(Session { tmux: self.clone(), name: name.into(), lease: spec.lease.clone(), exit })
     }
 
+    /// Ends the session of this name, if there is one.
+    async fn end(&self, name: &str) -> Result<(), Error> {
+        let kill = ["kill-session".into(), "-t".into(), exactly(name)].to_vec();
+        match self.run("kill-session", kill).await {
+            Ok(_) | Err(Error::Failed { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
     /// The sessions that there are.
     pub async fn sessions(&self) -> Result<Vec<String>, Error> {
         let asked = ["list-sessions", "-F", "#{session_name}"].map(OsString::from).to_vec();
@@ -110,7 +126,8 @@ impl Tmux {
 
     /// Shows a session to the person at the terminal, until they leave it.
     pub async fn attach(&self, name: &str) -> Result<ExitStatus, Error> {
-        let mut command = self.command(["attach-session", "-t", name].map(OsString::from).to_vec());
+        let args = ["attach-session".into(), "-t".into(), exactly(name)].to_vec();
+        let mut command = self.command(args);
         if let Some(terminal) = std::env::var_os("TERM") {
             command.env("TERM", terminal);
         }
@@ -154,9 +171,26 @@ impl Session {
         Ok(text.trim().parse().ok())
     }
 
+    /// The same, as the end of any process. What a person ended has neither code nor signal.
+    pub async fn exit(&self, spec: &Spec) -> Result<Exit, Error> {
+        let begun = Instant::now();
+        let code = self.wait().await?;
+        let cgroup = spec.hold.cgroup.as_ref();
+        Ok(Exit {
+            code,
+            signal: None,
+            timed_out: false,
+            out_of_memory: cgroup.is_some_and(|group| group.ran_out_of_memory()),
+            over_quota: None,
+            tail: tail_of(&spec.log),
+            duration: begun.elapsed(),
+            log_error: None,
+        })
+    }
+
     /// Ends the session with everything in it. Doing it again is no error.
     pub async fn stop(&self) -> Result<(), Error> {
-        let kill = ["kill-session".into(), "-t".into(), self.name.clone().into()].to_vec();
+        let kill = ["kill-session".into(), "-t".into(), exactly(&self.name)].to_vec();
         match self.tmux.run("kill-session", kill).await {
             Ok(_) => {
                 let call = ["wait-for".into(), "-S".into(), done(&self.name).into()].to_vec();
@@ -191,8 +225,27 @@ fn quoted(spec: &Spec) -> OsString {
     OsString::from_vec(text)
 }
 
+/// Without the sign tmux would also take a session whose name only begins like this.
+fn exactly(name: &str) -> OsString {
+    format!("={name}").into()
+}
+
 fn done(name: &str) -> String {
     format!("done-{name}")
+}
+
+/// The end of what was collected, without the carriage returns of a terminal.
+fn tail_of(log: &Path) -> String {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(log).and_then(|mut file| {
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES_MAX)))?;
+        file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)
+    });
+    // A log that cannot be read has no end to show.
+    let _shown_as_empty = read;
+    let text = String::from_utf8_lossy(&bytes).replace('\r', "");
+    limits::tail(&text, TAIL_CHARS_MAX).to_owned()
 }
 
 /// What to say about a session that has been silent, if it is time to (WRK-08).

@@ -63,3 +63,24 @@ fn a_box_without_a_way_out_is_refused_where_one_is_configured() {
     let env = fixture.kapelle(&["sandbox", "run", "--", "sh", "-c", "echo $https_proxy"]).expect(0);
     assert_eq!(env.stdout, "http://127.0.0.1:3128\n");
 }
+
+/// WRK-07: who likes to look over an agent's shoulder has it run in a session.
+#[test]
+fn an_agent_in_a_session_is_at_a_terminal_and_delivers() {
+    let script = "if test -t 0; then echo terminal > place; else echo pipe > place; fi";
+    let fixture = Fixture::with_agent(script);
+    let config = fixture.file("kapelle.toml");
+    fixture.commit("kapelle.toml", &config.replace("[team]\n", "[team]\nrunner = \"tmux\"\n"));
+    fixture.run(&["look", "--yes"]).expect(0);
+    assert_eq!(fixture.file("place"), "terminal\n");
+    fixture.kapelle(&["attach"]).expect(0);
+    let nobody = fixture.kapelle(&["attach", "developer-1"]).expect(3);
+    nobody.says("there is no session of developer-1").says("nobody is at work now");
+}
+
+#[test]
+fn attaching_says_how_agents_get_sessions() {
+    let fixture = Fixture::with_agent("true");
+    let refused = fixture.kapelle(&["attach", "developer-1"]).expect(3);
+    refused.says("[team] runner = \"tmux\"");
+}

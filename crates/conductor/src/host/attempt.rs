@@ -11,6 +11,7 @@ use kapelle_core::report::{Report, Usage};
 use kapelle_core::{AgentId, Command, Commit, Effect, Fence, limits};
 use kapelle_workspace::git;
 use kapelle_workspace::process::{self, Exit, Hold, Spec};
+use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::worktree::{self, Worktree};
 use tokio::sync::watch;
 
@@ -36,9 +37,19 @@ enum End {
 
 /// What is known about an attempt when its process is gone.
 enum Answer {
-    Ended(AttemptOutcome, Spending),
+    /// With what the agent says about its work.
+    Ended(AttemptOutcome, Spending, Option<Box<Report>>),
     /// Stopped from outside; the agent may have written down what it used until then.
     Stopped(Spending),
+}
+
+/// What an attempt left to be looked at.
+struct Work<'a> {
+    tree: &'a Worktree,
+    briefing: &'a Briefing,
+    fence: Fence,
+    /// Where its phase began.
+    since: &'a Commit,
 }
 
 impl Host {
@@ -46,23 +57,30 @@ impl Host {
         &self,
         order: &Order,
         stopped: watch::Receiver<bool>,
-    ) -> Option<Command> {
-        let Effect::RunAttempt { agent, base, since, .. } = &order.effect else { return None };
+    ) -> Vec<Command> {
+        let (Effect::RunAttempt { agent, base, since, .. }, Some(briefing)) =
+            (&order.effect, &order.briefing)
+        else {
+            return Vec::new();
+        };
         let fence = order.fence;
-        let briefing = order.briefing.as_ref()?;
         let done = self.try_attempt(order, *agent, briefing, (base, since), stopped).await;
         match done {
-            Ok(Answer::Ended(outcome, spent)) => {
-                Some(Command::FinishAttempt { fence, outcome, spent })
+            Ok(Answer::Ended(outcome, spent, report)) => {
+                // Its word comes first: with its end nobody listens to it any more.
+                let said = report.filter(|report| report.says_something());
+                let said = said.map(|report| Command::ReportTask { fence, report: *report });
+                let finish = Command::FinishAttempt { fence, outcome, spent };
+                said.into_iter().chain([finish]).collect()
             }
             // Nobody waits for its outcome any more, but what it cost is owed.
             Ok(Answer::Stopped(spent)) if spent != Spending::default() => {
-                Some(Command::ReportSpending { fence, spent })
+                vec![Command::ReportSpending { fence, spent }]
             }
-            Ok(Answer::Stopped(_)) => None,
+            Ok(Answer::Stopped(_)) => Vec::new(),
             Err(trouble) => {
                 let outcome = trouble.outcome();
-                Some(Command::FinishAttempt { fence, outcome, spent: Spending::default() })
+                vec![Command::FinishAttempt { fence, outcome, spent: Spending::default() }]
             }
         }
     }
@@ -79,7 +97,10 @@ impl Host {
         make_dir(&places.out)?;
         let tree = Worktree::prepare(&self.repo, &places.tree, base).await?;
         let spec = self.agent_spec(order, agent, briefing, &places, &tree).await?;
-        let end = run(spec, stopped).await?;
+        let end = match &self.sessions {
+            Some(tmux) => run_in_session(tmux, agent, spec, stopped).await?,
+            None => run(spec, stopped).await?,
+        };
         let report = read_report(&places.out.join("summary.json"));
         let answer = match end {
             End::Stopped => {
@@ -87,9 +108,11 @@ impl Host {
                 Answer::Stopped(self.price(report.map(|report| report.usage).unwrap_or_default()))
             }
             End::Exited(exit) => {
-                let (outcome, spent) =
-                    self.answer(&tree, briefing, order.fence, since, &exit, report).await;
-                Answer::Ended(outcome, spent)
+                let said = report.as_deref().and_then(|text| Report::parse(text).ok());
+                let work = Work { tree: &tree, briefing, fence: order.fence, since };
+                let model = model_of(&order.effect, said.as_ref());
+                let (outcome, spent) = self.answer(&work, model, &exit, report).await;
+                Answer::Ended(outcome, spent, said.map(Box::new))
             }
         };
         // Whatever the outcome: the tree goes only after all of it is kept. A tree that cannot be
@@ -151,10 +174,8 @@ impl Host {
     /// spent, whatever becomes of the rest.
     async fn answer(
         &self,
-        tree: &Worktree,
-        briefing: &Briefing,
-        fence: Fence,
-        since: &Commit,
+        work: &Work<'_>,
+        model: Option<String>,
         exit: &Exit,
         report: Option<Vec<u8>>,
     ) -> (AttemptOutcome, Spending) {
@@ -162,30 +183,28 @@ impl Host {
         let (word, usage) = command::read(&ending, report.as_deref());
         // What the machine did to it explains its end better than its exit code.
         let word = exit.failure().map_or(word, Word::Failed);
-        let outcome = self.outcome(tree, briefing, fence, since, word).await;
+        let outcome = self.outcome(work, model.as_deref(), word).await;
         (outcome.unwrap_or_else(|trouble| trouble.outcome()), self.price(usage))
     }
 
     async fn outcome(
         &self,
-        tree: &Worktree,
-        briefing: &Briefing,
-        fence: Fence,
-        since: &Commit,
+        work: &Work<'_>,
+        model: Option<&str>,
         word: Word,
     ) -> Result<AttemptOutcome, Trouble> {
         Ok(match word {
             Word::Failed(failure) => AttemptOutcome::Failed(failure),
             Word::Done => {
-                let change = self.change(tree, briefing, fence).await?;
+                let change = self.change(work, model).await?;
                 let touched = match &change {
-                    Some(change) => self.repo.changed_paths(since, change).await?,
+                    Some(change) => self.repo.changed_paths(work.since, change).await?,
                     None => Vec::new(),
                 };
                 AttemptOutcome::Done { change, touched }
             }
             Word::Asks(question) => {
-                let change = self.change(tree, briefing, fence).await?;
+                let change = self.change(work, model).await?;
                 AttemptOutcome::Asked { question, change }
             }
         })
@@ -193,19 +212,20 @@ impl Host {
 
     async fn change(
         &self,
-        tree: &Worktree,
-        briefing: &Briefing,
-        fence: Fence,
+        work: &Work<'_>,
+        model: Option<&str>,
     ) -> Result<Option<Commit>, Trouble> {
+        let Work { tree, briefing, fence, .. } = *work;
         let message = format!("{} {} ({})", briefing.task, briefing.title, briefing.phase);
         let fence_text = fence.to_string();
-        let trailers = [
+        let mut trailers = vec![
             ("Kapelle-Mission", briefing.mission.as_str()),
             ("Kapelle-Task", briefing.task.as_str()),
             ("Kapelle-Phase", briefing.phase.name()),
             ("Kapelle-Agent", briefing.agent.as_str()),
             ("Kapelle-Attempt", fence_text.as_str()),
         ];
+        trailers.extend(model.map(|model| ("Kapelle-Model", model)));
         let change = tree.change(&message, &trailers).await?;
         if let Some(change) = &change {
             // Until it is merged nothing else would hold on to it.
@@ -239,6 +259,17 @@ impl Places {
     }
 }
 
+/// The model that made the change: the one it was given, or the first that it says it used.
+fn model_of(effect: &Effect, said: Option<&Report>) -> Option<String> {
+    let given = match effect {
+        Effect::RunAttempt { route: Some(route), .. } => Some(route.model.to_string()),
+        _ => None,
+    };
+    let used = || said?.usage.first().map(|usage| usage.model.clone());
+    let model = given.or_else(used)?;
+    Some(limits::head(&model, limits::MODEL_CHARS_MAX).to_owned()).filter(|it| !it.is_empty())
+}
+
 fn kept_name(briefing: &Briefing, fence: Fence) -> String {
     format!("{}/{}/{}", briefing.mission, briefing.task, fence)
 }
@@ -264,6 +295,26 @@ async fn run(spec: Spec, mut stopped: watch::Receiver<bool>) -> Result<End, Trou
             running.stop(process::GRACE).await?;
             Ok(End::Stopped)
         }
+    }
+}
+
+/// The same where a person can attach. Its control group lasts as long as the spec.
+async fn run_in_session(
+    tmux: &Tmux,
+    agent: AgentId,
+    spec: Spec,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<End, Trouble> {
+    let session = tmux.start(&agent.to_string(), &spec).await?;
+    let ended = tokio::select! {
+        exit = session.exit(&spec) => Some(exit),
+        _ = stopped.wait_for(|stopped| *stopped) => None,
+    };
+    // Whatever it left running ends with it.
+    session.stop().await?;
+    match ended {
+        Some(exit) => Ok(End::Exited(exit?)),
+        None => Ok(End::Stopped),
     }
 }
 

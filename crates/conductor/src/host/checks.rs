@@ -1,10 +1,11 @@
 //! Checks: the commands of the policy, one after the other, on exactly one commit.
 
+use std::path::Path;
 use std::time::Duration;
 
-use kapelle_core::command::CheckResult;
+use kapelle_core::command::{Before, CheckResult};
 use kapelle_core::policy::Check;
-use kapelle_core::{Commit, Fence};
+use kapelle_core::{Commit, Effect, Fence};
 use kapelle_workspace::{Worktree, check, reaper};
 
 use super::{Host, Order, Trouble, make_dir};
@@ -39,16 +40,40 @@ impl Host {
                 true => format!("{}\nended after {} s", ran.story(), run.timeout.as_secs()),
                 false => ran.story(),
             };
+            let before = match ran.passed || run.reading.is_plain() {
+                true => None,
+                false => self.before(order, commit, &dir, &run).await?,
+            };
             results.push(CheckResult {
                 name: wanted.name.clone(),
                 passed: ran.passed,
                 output,
                 duration_ms: u64::try_from(ran.duration.as_millis()).unwrap_or(u64::MAX),
+                outcome: ran.outcome.map(Box::new),
+                before: before.map(Box::new),
             });
         }
         // Empty by now; if not, the next start-up tidies it.
         let _ = std::fs::remove_dir(&dir);
         Ok(results)
+    }
+
+    /// A failed check once more, where the change left the branch; of the same files the answer is
+    /// known. Nothing if there is no such place, or if the machine kept it from an answer.
+    async fn before(
+        &self,
+        order: &Order,
+        commit: &Commit,
+        dir: &Path,
+        check: &check::Check,
+    ) -> Result<Option<Before>, Trouble> {
+        let Effect::RunChecks { tip: Some(tip), .. } = &order.effect else { return Ok(None) };
+        let Some(base) = self.repo.merge_base(tip, commit).await? else { return Ok(None) };
+        let check = check::Check { log: check.log.with_extension("before.log"), ..check.clone() };
+        let mut baselines = self.baselines.lock().await;
+        let run = baselines.of(&self.repo, dir, &base, &check).await?;
+        let answered = run.exit.failure().is_none();
+        Ok(answered.then(|| Before { passed: run.passed, outcome: run.outcome.clone() }))
     }
 
     /// Puts away the tree of checks that were given up. Their process was killed with the giving

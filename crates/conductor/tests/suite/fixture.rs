@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::Duration;
 
-use kapelle_conductor::project::{OpenError, Settings, open, store_path};
+use kapelle_conductor::project::{Measure, OpenError, Settings, open, store_path};
 use kapelle_conductor::{Driver, Opened};
 use kapelle_core::plan::Plan;
 use kapelle_core::policy::Policy;
 use kapelle_core::{Actor, Command, RequestId, Role};
 use kapelle_gateway::prices;
 use kapelle_store::Location;
+use kapelle_workspace::governor::Use;
+use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
 
@@ -22,12 +24,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Fixture {
     dir: TempDir,
+    socket: Option<TempDir>,
 }
 
 impl Fixture {
     /// A repository with one commit on `main`, and a developer who is this script.
     pub fn new(script: &str) -> Fixture {
-        let fixture = Fixture { dir: TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+        let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let fixture = Fixture { dir, socket: None };
         fs::create_dir(fixture.repo()).unwrap();
         git(&fixture.repo(), &["init", "--quiet", "--initial-branch=main"]);
         git(&fixture.repo(), &["commit", "--quiet", "--allow-empty", "--message", "start"]);
@@ -53,22 +57,44 @@ impl Fixture {
         fs::remove_file(self.agent()).unwrap();
     }
 
+    /// Sockets have short paths; a temporary directory of the build has not.
+    fn sessions(&self) -> Option<Tmux> {
+        self.socket.as_ref().map(|dir| Tmux::at(&dir.path().join("s")))
+    }
+
+    /// The same with agents in sessions.
+    pub fn in_sessions(mut self) -> Fixture {
+        self.socket = Some(tempfile::tempdir_in("/tmp").unwrap());
+        self
+    }
+
+    pub fn tmux(&self) -> Tmux {
+        self.sessions().unwrap()
+    }
+
     fn agent(&self) -> PathBuf {
         self.dir.path().join("agent.sh")
     }
 
     pub async fn open(&self) -> Result<Opened, OpenError> {
+        self.open_on(|_| Ok(Use::default())).await
+    }
+
+    /// On a machine that is as full as this says.
+    pub async fn open_on(&self, measure: Measure) -> Result<Opened, OpenError> {
         let driver =
             Driver { program: self.agent(), args: Vec::new(), readable: vec![self.agent()] };
         open(Settings {
             repo: Repository::open(&self.repo()).await.unwrap(),
             dir: self.state_dir(),
             store: self.store(),
-            drivers: BTreeMap::from([(Role::Developer, driver)]),
+            drivers: BTreeMap::from([(Role::Developer, driver.clone()), (Role::Tester, driver)]),
             sandboxing: Sandbox::probe().await,
             prices: prices::shipped().unwrap(),
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             readable: Vec::new(),
+            sessions: self.sessions(),
+            measure,
         })
         .await
     }

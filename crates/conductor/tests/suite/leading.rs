@@ -108,6 +108,36 @@ async fn a_shut_down_conductor_leaves_no_process_and_no_tree() {
     assert_eq!(kept.lines().count(), 1, "{kept}");
 }
 
+/// WRK-07: an agent in a session does the same work, and is listed under the name of its seat while
+/// it does.
+#[tokio::test]
+async fn an_agent_works_in_a_session_that_a_person_can_find() {
+    let fixture = Fixture::new("echo x > x.txt; while ! test -e go; do sleep 0.05; done; rm go");
+    let fixture = fixture.in_sessions();
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    opened.handle.send(fixture.mission("one")).await.unwrap();
+    let work = fixture.state_dir().join("work");
+    let tree = async {
+        loop {
+            let places = std::fs::read_dir(&work).into_iter().flatten().filter_map(Result::ok);
+            let mut trees = places.map(|place| place.path().join("tree"));
+            if let Some(tree) = trees.find(|tree| tree.join("x.txt").exists()) {
+                return tree;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let tree = soon("the agent's first file", tree).await;
+    assert_eq!(fixture.tmux().sessions().await.unwrap(), ["developer-1"]);
+    std::fs::write(tree.join("go"), "").unwrap();
+    crate::merging::until(&opened, crate::merging::is_proposed).await;
+    opened.handle.shut_down();
+    soon("the end", opened.conductor.ended()).await.unwrap();
+    assert_eq!(git(&fixture.repo(), &["ls-tree", "--name-only", "kapelle/m1"]), "x.txt");
+    assert_eq!(fixture.tmux().sessions().await.unwrap(), Vec::<String>::new());
+}
+
 /// After a crash the work of the agents is the most valuable thing on the disk. It outlives that
 /// git forgot the tree, and a tree that cannot be kept does not lock the project.
 #[tokio::test]

@@ -5,5 +5,6 @@
 
 mod commits;
 mod fixture;
+mod gating;
 mod leading;
 mod merging;

@@ -10,10 +10,10 @@ use kapelle_core::{Command, MissionId, State, TaskId};
 
 use crate::fixture::{Fixture, git, me, soon, team};
 
-const M1: MissionId = MissionId(1);
+pub const M1: MissionId = MissionId(1);
 
 /// A mission of tasks that need nothing, with one check.
-fn mission(fixture: &Fixture, tasks: &[&str], check: &str) -> Command {
+pub fn mission(fixture: &Fixture, tasks: &[&str], check: &str) -> Command {
     let Command::OpenMission { request, goal, target, base, mut policy, by, .. } =
         fixture.mission("merging")
     else {
@@ -39,14 +39,14 @@ async fn begin(fixture: &Fixture, tasks: &[&str], check: &str) -> Opened {
     opened
 }
 
-async fn until(opened: &Opened, wanted: fn(&State) -> bool) {
+pub async fn until(opened: &Opened, wanted: fn(&State) -> bool) {
     let mut commits = opened.handle.follow();
     while !opened.handle.look(wanted).await.unwrap() {
         soon("a commit", commits.recv()).await.unwrap();
     }
 }
 
-async fn end(opened: Opened) {
+pub async fn end(opened: Opened) {
     opened.handle.shut_down();
     soon("the end", opened.conductor.ended()).await.unwrap();
 }
@@ -55,7 +55,7 @@ fn status_of(state: &State, task: u32) -> Status {
     state.task(TaskId(task)).unwrap().status(state.mission(M1).unwrap())
 }
 
-fn is_proposed(state: &State) -> bool {
+pub fn is_proposed(state: &State) -> bool {
     state.mission(M1).is_some_and(|m| matches!(m.stage, MissionStage::Proposed { .. }))
 }
 

@@ -1,6 +1,7 @@
 //! The sentences about the merge queue and about what is taken back.
 
 use super::{Told, count, first_line, last_line};
+use crate::command::CheckResult;
 use crate::event::Event;
 use crate::ids::TaskId;
 use crate::merge::{AfterConflict, AfterTests};
@@ -91,4 +92,16 @@ fn names(state: &State, tasks: &[TaskId]) -> String {
     let names: Vec<&str> =
         tasks.iter().map(|task| state.task(*task).map_or("?", |t| t.name())).collect();
     names.join(", ")
+}
+
+/// The checks that failed before the change too; nobody is blamed for these.
+pub(super) fn failed_before(results: &[CheckResult]) -> String {
+    let failed = |result: &&CheckResult| {
+        !result.passed && result.before.as_ref().is_some_and(|before| !before.passed)
+    };
+    let names: Vec<&str> = results.iter().filter(failed).map(|r| r.name.as_str()).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("; failed before the change already: {}", names.join(", ")),
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::objection::Objection;
@@ -10,7 +11,7 @@ use crate::glob;
 use crate::outcome::{Ended, Outcome};
 
 /// Why the tests of a red phase are expected to fail.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum RedReason {
     /// Whatever is new fails.

@@ -7,6 +7,7 @@ use super::change::{Change, Company, Entry, Paths, Place};
 use super::lane::{Lane, LaneId, LaneStage, Step};
 use super::plan::LanePlan;
 use super::queue::{MergeQueue, News};
+use crate::gates;
 use crate::ids::{Commit, TaskId};
 use crate::limits;
 
@@ -144,8 +145,7 @@ impl MergeQueue {
         self.measuring = false;
         self.tip = candidate;
         // What failed before and did not fail here is mended: the next to break it is to blame.
-        let excused: BTreeSet<String> = excused.into_iter().collect();
-        self.baseline.retain(|name| excused.contains(name));
+        self.baseline = excused.into_iter().collect();
         self.test_again_without_excuse();
         self.resume_held();
         for task in lane.members {
@@ -284,7 +284,7 @@ impl MergeQueue {
     fn test_again_without_excuse(&mut self) {
         for lane in &mut self.lanes {
             if let LaneStage::Passed { onto, candidate, excused } = &lane.stage
-                && !excused.iter().all(|name| self.baseline.contains(name))
+                && !excused.iter().all(|name| gates::blames(&self.baseline, name))
             {
                 let (onto, candidate) = (onto.clone(), candidate.clone());
                 lane.stage = LaneStage::Testing { onto, candidate, failed: Vec::new() };

@@ -1,9 +1,9 @@
 //! Chores: branch, checks, delivery, and what follows from each. Merging has its own file.
 
-use super::State;
 use super::decide::Decision;
 use super::failure::Blow;
-use crate::command::{CheckResult, DeliveryOutcome};
+use super::{State, gate};
+use crate::command::{Before, CheckResult, DeliveryOutcome};
 use crate::escalation::Trouble;
 use crate::event::{Chore, Event, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
@@ -11,6 +11,7 @@ use crate::flow::Expectation;
 use crate::ids::{Actor, Commit, Fence, TaskId};
 use crate::limits;
 use crate::mission::{Mission, MissionStage};
+use crate::outcome::Outcome;
 use crate::refusal::Refusal;
 use crate::task::Stage;
 use crate::time::Timestamp;
@@ -36,10 +37,6 @@ impl State {
     ) -> Decision {
         let (mission, chore) = self.chore_or_refuse(fence)?;
         let mission = self.mission_or_refuse(mission)?;
-        let bounded = |result: &CheckResult| CheckResult {
-            output: limits::tail(&result.output, limits::FAILURE_CHARS_MAX).to_owned(),
-            ..result.clone()
-        };
         let results: Vec<CheckResult> = results.iter().map(bounded).collect();
         let checks = matches!(chore, Chore::Gate(_)) || State::queue_checks_of(chore);
         // Silence about a check is neither a pass nor the failure that a red phase wants to see.
@@ -68,7 +65,7 @@ impl State {
         let commit = change.clone();
         let phase = task.phase(&mission.policy);
         let expects = phase.map_or(Expectation::AllChecksPass, crate::flow::Phase::expects);
-        let verdict = judge(expects, &results);
+        let verdict = gate::judge(task, &mission.policy, expects, &results);
         let mut events =
             vec![Event::ChecksFinished { task: id, fence, commit: commit.clone(), results }];
         events.extend(match (verdict, phase) {
@@ -157,21 +154,17 @@ fn subject(chore: Chore) -> TaskId {
     }
 }
 
-fn judge(expectation: Expectation, results: &[CheckResult]) -> Result<(), Failure> {
-    let failed: Vec<&CheckResult> = results.iter().filter(|result| !result.passed).collect();
-    let invalid = |message: &str| Err(Failure::new(FailureKind::ValidationFailed, message));
-    match expectation {
-        Expectation::AllChecksPass if failed.is_empty() => Ok(()),
-        Expectation::SomeCheckFails if !failed.is_empty() => Ok(()),
-        Expectation::SomeCheckFails => {
-            invalid("all checks passed, but the new tests have to fail before the work is done")
-        }
-        Expectation::AllChecksPass => Err(failed_checks(&failed)),
+fn bounded(result: &CheckResult) -> CheckResult {
+    let before = |before: &Before| Before {
+        passed: before.passed,
+        outcome: before.outcome.as_ref().map(Outcome::kept),
+    };
+    CheckResult {
+        name: result.name.clone(),
+        passed: result.passed,
+        output: limits::tail(&result.output, limits::FAILURE_CHARS_MAX).to_owned(),
+        duration_ms: result.duration_ms,
+        outcome: result.outcome.as_ref().map(|outcome| Box::new(outcome.kept())),
+        before: result.before.as_ref().map(|run| Box::new(before(run))),
     }
-}
-
-pub(super) fn failed_checks(failed: &[&CheckResult]) -> Failure {
-    let told = |r: &&CheckResult| format!("check {} failed:\n{}", r.name, r.output.trim());
-    let message = failed.iter().map(told).collect::<Vec<_>>().join("\n");
-    Failure::new(FailureKind::ValidationFailed, &message)
 }

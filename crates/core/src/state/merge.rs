@@ -3,10 +3,11 @@
 //! The queue itself (`crate::merge`) says what should happen to whom; this is where hosts' answers
 //! meet it. An answer to something that the queue no longer wants is refused as stale.
 
-use super::State;
 use super::approvals::told_of;
 use super::decide::Decision;
 use super::failure::Blow;
+use super::gate::Blamed;
+use super::{State, gate};
 use crate::command::{AdvanceOutcome, CheckResult, LaneOutcome, RewriteOutcome};
 use crate::council::Outcome;
 use crate::effect::Effect;
@@ -89,8 +90,7 @@ impl State {
                 Ok(vec![Event::BaselineMeasured { mission, fence, commit, results }])
             }
             Some(Effect::TestLane { lane, candidate, .. }) => {
-                let failed = results.iter().filter(|result| !result.passed);
-                let report = TestReport { failed: failed.map(|r| r.name.clone()).collect() };
+                let report = TestReport { failed: gate::failing(&mission.policy, &results) };
                 let stale = Refusal::StaleFence { presented: fence };
                 let verdict = queue.after_tests(*lane, candidate, &report).map_err(|_| stale)?;
                 let consequences = self.after_verdict(mission, fence, &verdict, &results, now);
@@ -118,9 +118,13 @@ impl State {
         now: Timestamp,
     ) -> Vec<Event> {
         let AfterTests::Blamed { culprit, failed, .. } = verdict else { return Vec::new() };
-        let told = |result: &&CheckResult| failed.contains(&result.name);
-        let failures: Vec<&CheckResult> = results.iter().filter(told).collect();
-        let failure = super::chores::failed_checks(&failures);
+        let blamed = |result: &'_ CheckResult| {
+            let own = gate::failing(&mission.policy, std::slice::from_ref(result));
+            own.into_iter().filter(|name| failed.contains(name)).collect::<Vec<String>>()
+        };
+        let failures = results.iter().map(|result| Blamed { result, names: blamed(result) });
+        let failures: Vec<Blamed<'_>> = failures.filter(|one| !one.names.is_empty()).collect();
+        let failure = gate::failed_checks(&failures);
         if mission.merging.rollbacks.contains_key(culprit) {
             return self.rollback_failed(mission, *culprit, &failure.message);
         }

@@ -204,6 +204,7 @@ impl State {
             fence,
             message: limits::head(&report.message, limits::FAILURE_CHARS_MAX).to_owned(),
             verification_result: report.verification_result.clone(),
+            red: report.red.as_deref().cloned(),
         }])
     }
 }

@@ -1,299 +1,300 @@
-//! What people are asked, told and shown, and what their word does not cover.
+//! The gates of the phases, at work: what the tests of a check say decides (TDD-03, 12, GIT-11).
 
-use kapelle_core::approval::{ApprovalPolicy, Level, Order, OverrideAction, PersonRole, Subject};
-use kapelle_core::command::{LaneOutcome, RewriteOutcome};
-use kapelle_core::escalation::{Cause, Matter};
-use kapelle_core::event::Event;
+use kapelle_core::command::{Before, CheckResult};
 use kapelle_core::failure::FailureKind;
 use kapelle_core::flow::Phase;
-use kapelle_core::mission::MissionStatus;
-use kapelle_core::plan::{Plan, PlannedTask, Priority};
-use kapelle_core::policy::Policy;
-use kapelle_core::status::Status;
-use kapelle_core::{Actor, AgentId, Command, Commit, Refusal, Role, activity, why};
+use kapelle_core::gates::RedReason;
+use kapelle_core::merge::AfterTests;
+use kapelle_core::outcome::{Ended, Outcome, Percent};
+use kapelle_core::policy::{Parser, Policy};
+use kapelle_core::report::Report;
+use kapelle_core::{Command, Effect, Event, limits, why};
 
-use crate::fixture::{
-    M1, World, ann, asked, check, checked, commit, done, failed, task, test_first,
-};
+use crate::fixture::{M1, World, commit, done, failed, task, test_first};
 
-fn asking(level: Level) -> Policy {
-    let approvals = Some(ApprovalPolicy { level, ..ApprovalPolicy::default() });
-    Policy { approvals, ..Policy::default() }
+use Ended::{Failed, Passed, Skipped};
+
+/// Tests first, with a check whose tests are known by name.
+fn read() -> Policy {
+    let mut policy = test_first();
+    policy.checks[0].reading.parser = Parser::Cargo;
+    policy
 }
 
-fn touching(id: &str, file: &str) -> PlannedTask {
-    PlannedTask { files: vec![file.into()], ..task(id, &[]) }
+fn outcome(tests: &[(&str, Ended)]) -> Outcome {
+    let mut outcome = Outcome::default();
+    for (name, ended) in tests {
+        let message = if *ended == Failed { "left: 1, right: 2" } else { "" };
+        outcome.record(name, *ended, None, message);
+    }
+    outcome
 }
 
-fn approve(subject: Subject, commit: Commit, by: &str) -> Command {
-    Command::Approve { subject, commit, by: Actor(by.into()) }
+fn result(outcome: Outcome) -> CheckResult {
+    let passed = outcome.is_clean();
+    let (name, output) = ("test".into(), "what it printed".into());
+    CheckResult { name, passed, output, outcome: Some(Box::new(outcome)), ..CheckResult::default() }
 }
 
-fn order(world: &World, name: &str, action: OverrideAction) -> Command {
-    let (task, reason) = (world.task(name).id, "stuck".into());
-    Command::Override { order: Box::new(Order { task, action, reason, by: ann() }) }
+/// The same check on the branch, where it said this.
+fn with_before(mut result: CheckResult, before: Outcome) -> CheckResult {
+    let passed = before.is_clean();
+    result.before = Some(Box::new(Before { passed, outcome: Some(before) }));
+    result
 }
 
-fn told(events: &[Event]) -> Vec<Cause> {
-    let causes = events.iter().filter_map(|event| match event {
-        Event::PersonNotified { causes } => Some(causes.clone()),
-        _ => None,
-    });
-    causes.flatten().collect()
+fn begun(policy: Policy) -> World {
+    let mut world = World::with(vec![task("1", &[])], policy);
+    world.chores();
+    world
 }
 
-/// HUM-09, level 2: what is of low risk happens by itself, people hear of it once, and can take it
-/// back.
+/// An attempt that touched the right kind of file, and what its checks say.
+fn attempt(world: &mut World, change: u64, path: &str, result: CheckResult) -> Vec<Event> {
+    world.finish("1", done(change, &[path]));
+    judged(world, result)
+}
+
+fn judged(world: &mut World, result: CheckResult) -> Vec<Event> {
+    let fence = world.fence_of("1");
+    world.must(Command::FinishChecks { fence, results: vec![result] })
+}
+
+fn red(world: &mut World, result: CheckResult) -> Vec<Event> {
+    attempt(world, 5, "tests/a.rs", result)
+}
+
+fn green(world: &mut World, result: CheckResult) -> Vec<Event> {
+    attempt(world, 6, "src/a.rs", result)
+}
+
+fn is_accepted(events: &[Event]) -> bool {
+    events.iter().any(|event| matches!(event, Event::PhaseAccepted { .. }))
+}
+
+fn told(world: &World) -> &str {
+    &world.task("1").last_failure.as_ref().unwrap().message
+}
+
+fn says(world: &mut World, reason: RedReason) {
+    let report = Report { red: Some(Box::new(reason)), ..Report::default() };
+    let fence = world.fence_of("1");
+    world.must(Command::ReportTask { fence, report });
+}
+
+/// A failing check is not enough: an old test that fails, or a lint, tests nothing new.
 #[test]
-fn what_goes_ahead_without_asking_is_told() {
-    let mut world = World::with(vec![touching("1", "docs/a.md")], asking(Level::Supervised));
-    world.chores();
-    let events = world.finish("1", done(5, &["docs/a.md"]));
-    let ahead = events.iter().find(|event| matches!(event, Event::WentAhead { .. })).unwrap();
-    let line = activity::line(world.state(), ahead).unwrap();
-    let sentence = "goes ahead without asking (low risk: docs/a.md is documentation)";
-    assert_eq!(line.text, format!("a merge at {} {sentence}", commit(5).short()));
-    let cause = Cause { mission: M1, matter: Matter::WentAhead, pattern: "a merge".into() };
-    assert_eq!(told(&events), [cause.clone()], "{cause}");
-    world.chores();
-    assert_eq!(world.status("1"), Status::Completed);
-    assert!(world.state().notices().group(&cause).is_none(), "there is nothing left to do");
-    let (task, reason) = (world.task("1").id, "not so".into());
-    world.must(Command::RollbackTask { task, reason, by: ann() });
-    world.chores();
-    assert_eq!(world.status("1"), Status::RolledBack);
+fn red_is_accepted_only_if_a_new_test_fails() {
+    let base = outcome(&[("old", Passed)]);
+    let mut world = begun(read());
+    let nothing = result(outcome(&[("old", Passed), ("new", Passed)]));
+    assert!(!is_accepted(&red(&mut world, nothing)));
+    assert!(told(&world).starts_with("all tests passed"), "{}", told(&world));
+
+    let mut world = begun(read());
+    let broke = with_before(result(outcome(&[("old", Failed)])), base.clone());
+    assert!(!is_accepted(&red(&mut world, broke)));
+    assert!(told(&world).contains("the test old passed before and fails now"), "{}", told(&world));
+
+    let mut world = begun(read());
+    let mut known = outcome(&[("old", Failed)]);
+    let same = with_before(result(known.clone()), known.clone());
+    assert!(!is_accepted(&red(&mut world, same)));
+
+    known.record("new", Failed, None, "not yet");
+    let new = with_before(result(known), outcome(&[("old", Failed)]));
+    let mut world = begun(read());
+    assert!(is_accepted(&red(&mut world, new)));
 }
 
-/// Level 5 tells of what level 2 would ask for; level 3 does not mention what is harmless.
+/// A test file that does not compile shows nothing, unless what is missing is what it says.
 #[test]
-fn levels_differ_in_what_they_tell() {
-    let merges = |level, file: &str| {
-        let mut world = World::with(vec![touching("1", file)], asking(level));
-        world.chores();
-        let events = world.finish("1", done(5, &[file]));
-        events.iter().any(|event| matches!(event, Event::WentAhead { .. }))
+fn tests_that_cannot_be_built_need_their_reason_stated() {
+    let unbuilt = || {
+        let mut outcome = Outcome::default();
+        outcome.break_off("tests/a.rs", "cannot find function `add` in this scope");
+        result(outcome)
     };
-    assert!(merges(Level::FullyAutonomous, "db/schema.sql"));
-    assert!(merges(Level::Guarded, "src/a.rs"));
-    assert!(!merges(Level::Guarded, "docs/a.md"));
-    assert!(!merges(Level::FullyAutonomous, "src/a.rs"));
+    let mut world = begun(read());
+    assert!(!is_accepted(&red(&mut world, unbuilt())));
+    assert!(told(&world).contains("cannot find function `add`"), "{}", told(&world));
+    assert!(told(&world).contains("\"reason\": \"missing\""), "{}", told(&world));
+
+    for (name, accepted) in [("add", true), ("subtract", false)] {
+        let mut world = begun(read());
+        says(&mut world, RedReason::Missing { name: name.into() });
+        assert_eq!(is_accepted(&red(&mut world, unbuilt())), accepted, "{name}");
+    }
 }
 
-/// A rebase writes another commit: nobody has seen that one.
 #[test]
-fn a_change_that_was_written_anew_is_approved_anew() {
-    let mut world = World::with(vec![touching("1", "src/a.rs")], asking(Level::Supervised));
-    world.chores();
-    world.finish("1", done(5, &["src/a.rs"]));
-    let (id, paths) = (world.task("1").id, vec!["src/a.rs".to_owned()]);
-    let subject = Subject::Merge(id);
-    world.must(approve(subject, commit(5), "ann"));
-    for _ in 0..2 {
-        let Some((fence, _)) = world.merge_work() else { break };
-        let outcome = LaneOutcome::Conflict { task: id, paths: paths.clone() };
-        if world.send(Command::FinishLane { fence, outcome }).is_err() {
-            break;
+fn named_tests_have_to_fail_with_the_stated_words() {
+    let reason = |names: &[&str], saying: Option<&str>| RedReason::Tests {
+        names: names.iter().map(ToString::to_string).collect(),
+        saying: saying.map(str::to_owned),
+    };
+    let found = || result(outcome(&[("a", Failed), ("b", Passed)]));
+    let cases = [
+        (reason(&["a"], None), true),
+        (reason(&["a"], Some("right: 2")), true),
+        (reason(&["a"], Some("panicked")), false),
+        (reason(&["a", "b"], None), false),
+        (reason(&["c"], None), false),
+    ];
+    for (reason, accepted) in cases {
+        let mut world = begun(read());
+        says(&mut world, reason.clone());
+        assert_eq!(is_accepted(&red(&mut world, found())), accepted, "{reason:?}");
+    }
+}
+
+/// The next attempt hears which tests fail, however much was printed.
+#[test]
+fn a_failure_names_its_tests() {
+    let mut world = begun(read());
+    assert!(is_accepted(&red(&mut world, result(outcome(&[("adds", Failed)])))));
+    let mut loud = result(outcome(&[("adds", Failed), ("divides", Failed), ("runs", Passed)]));
+    loud.output = "x".repeat(10_000);
+    assert!(!is_accepted(&green(&mut world, loud)));
+    assert!(
+        told(&world).starts_with("check test failed in adds, divides:\nxxx"),
+        "{}",
+        told(&world)
+    );
+    assert!(told(&world).chars().count() <= limits::FAILURE_CHARS_MAX);
+}
+
+#[test]
+fn a_task_that_waits_to_be_tried_again_says_what_failed() {
+    let mut world = begun(read());
+    world.finish("1", failed(FailureKind::Network));
+    let why = why::why(world.state(), world.task("1"));
+    assert_eq!(why.as_deref(), Some("waits a moment before it is tried again: it broke"));
+}
+
+/// A change is answerable for what it broke, not for what it found.
+#[test]
+fn what_failed_before_the_change_is_told_and_not_blamed() {
+    let before = || outcome(&[("old", Failed), ("fine", Passed)]);
+    let begin = || {
+        let mut world = begun(read());
+        let shown = outcome(&[("old", Failed), ("fine", Passed), ("new", Failed)]);
+        assert!(is_accepted(&red(&mut world, with_before(result(shown), before()))));
+        world
+    };
+    let mut world = begin();
+    let now = outcome(&[("old", Failed), ("fine", Passed), ("new", Passed)]);
+    let events = green(&mut world, with_before(result(now), before()));
+    assert!(is_accepted(&events), "{events:?}");
+    let text = kapelle_core::activity::line(world.state(), &events[0]).unwrap().text;
+    assert!(text.ends_with("failed before the change already: test"), "{text}");
+
+    let mut world = begin();
+    let now = outcome(&[("old", Failed), ("fine", Failed), ("new", Passed)]);
+    assert!(!is_accepted(&green(&mut world, with_before(result(now), before()))));
+    assert!(told(&world).starts_with("check test failed in fine:"), "{}", told(&world));
+}
+
+/// Where no red phase shows what a task is for, the failing test may be what it is for.
+#[test]
+fn without_a_red_phase_every_test_has_to_pass() {
+    let policy = Policy { flow: vec![Phase::Green], ..read() };
+    let mut world = begun(policy);
+    let failing = || outcome(&[("old", Failed)]);
+    assert!(!is_accepted(&green(&mut world, with_before(result(failing()), failing()))));
+}
+
+/// Of a check without names nobody knows whether it fails as it did before.
+#[test]
+fn a_check_without_names_has_to_pass() {
+    let plain = |passed_before| {
+        let before = Some(Box::new(Before { passed: passed_before, outcome: None }));
+        CheckResult { name: "test".into(), before, ..CheckResult::default() }
+    };
+    for passed_before in [false, true] {
+        let mut world = begun(test_first());
+        assert!(is_accepted(&red(&mut world, plain(false))));
+        assert!(!is_accepted(&green(&mut world, plain(passed_before))));
+    }
+}
+
+/// Settings of a test runner can skip or lose a test without touching its file.
+#[test]
+fn a_test_of_red_that_is_skipped_or_gone_has_not_passed() {
+    let begin = || {
+        let mut world = begun(read());
+        let shown = result(outcome(&[("new", Failed), ("other", Passed)]));
+        assert!(is_accepted(&red(&mut world, shown)));
+        world
+    };
+    let cases: [(&[(&str, Ended)], &str); 3] = [
+        (&[("new", Skipped), ("other", Passed)], "the test new failed when it was written"),
+        (&[("other", Passed)], "the test new failed when it was written and is gone now"),
+        (&[("new", Passed)], "the test other ran before and is gone"),
+    ];
+    for (tests, wrong) in cases {
+        let mut world = begin();
+        assert!(!is_accepted(&green(&mut world, result(outcome(tests)))));
+        assert!(told(&world).contains(wrong), "{}", told(&world));
+    }
+    let whole = outcome(&[("new", Passed), ("other", Passed), ("more", Passed)]);
+    assert!(is_accepted(&green(&mut begin(), result(whole))));
+}
+
+/// A threshold that is missed is the check's failure, whatever its tests did before.
+#[test]
+fn a_missed_threshold_is_not_excused_by_a_test_that_failed_before() {
+    let mut policy = read();
+    policy.checks[0].reading.thresholds.coverage_min = Some(Percent(8_000));
+    let mut world = begun(policy);
+    assert!(is_accepted(&red(&mut world, result(outcome(&[("new", Failed)])))));
+    let mut before = outcome(&[("old", Failed)]);
+    before.coverage =
+        Some(kapelle_core::outcome::Coverage { lines_covered: 9, lines: 10, ..Default::default() });
+    let now = outcome(&[("old", Failed), ("new", Passed)]);
+    assert!(!is_accepted(&green(&mut world, with_before(result(now), before))));
+}
+
+/// The gate asks its host to look at the branch too, where that can tell something.
+#[test]
+fn what_fails_is_compared_with_the_branch_where_that_helps() {
+    let tip_of = |policy: Policy, path: &str| {
+        let mut world = begun(policy);
+        world.finish("1", done(5, &[path]));
+        let fence = world.fence_of("1");
+        match &world.running[&fence] {
+            Effect::RunChecks { tip, .. } => tip.clone(),
+            other => panic!("{other:?}"),
         }
-    }
-    let (fence, change) = (world.fence_of("1"), commit(9));
-    let outcome = RewriteOutcome::Written { change, touched: paths };
-    world.must(Command::FinishRewrite { fence, outcome });
-    assert_eq!(world.status("1"), Status::ReadyForReview);
-    assert!(world.running.is_empty(), "it is not in the queue: {:?}", world.running);
-    let old = world.send(approve(subject, commit(5), "bob"));
-    assert!(matches!(old, Err(Refusal::Approval(_))), "{old:?}");
-    world.must(approve(subject, commit(9), "ann"));
-    world.chores();
-    assert_eq!(world.status("1"), Status::Completed);
-}
-
-/// The one who said no can say yes another day.
-#[test]
-fn a_start_that_was_turned_down_comes_back_with_a_requeue() {
-    let critical = PlannedTask { priority: Priority::Critical, ..touching("1", "docs/a.md") };
-    let mut world = World::with(vec![critical], asking(Level::Guarded));
-    world.chores();
-    let (id, reason) = (world.task("1").id, "later".to_owned());
-    let subject = Subject::Start(id);
-    let requeue = Command::RequeueTask { task: id, reason: "now".into(), by: ann() };
-    assert_eq!(world.send(requeue.clone()), Err(Refusal::NotDead { task: "1".into() }));
-    world.must(Command::Reject { subject, commit: commit(1), reason, by: ann() });
-    world.must(requeue);
-    assert!(world.state().approvals().is_open(subject), "it is asked again");
-    world.must(approve(subject, commit(1), "bob"));
-    assert_eq!(world.working(), ["1".to_owned()].into());
-}
-
-/// HUM-05: what a person calls critical while it waits is asked about like what the plan does.
-#[test]
-fn a_task_that_becomes_critical_is_asked_about_before_it_starts() {
-    let tasks = vec![touching("1", "docs/a.md"), task("2", &["1"])];
-    let mut world = World::with(tasks, asking(Level::Guarded));
-    world.chores();
-    let task = world.task("2").id;
-    let priority = Priority::Critical;
-    world.must(Command::SetPriority { task, priority, by: ann() });
-    world.finish("1", done(5, &["docs/a.md"]));
-    world.chores();
-    assert!(world.state().approvals().is_open(Subject::Start(task)));
-    assert_eq!(world.working(), [].into());
-}
-
-/// Why, for a plan that waits.
-#[test]
-fn a_task_says_that_its_plan_is_not_approved() {
-    let mut world = World::with(vec![touching("1", "docs/a.md")], asking(Level::Assisted));
-    world.chores();
-    let told = why(world.state(), world.task("1")).unwrap();
-    let waits = "waits for approval: 0 of 1 people (low risk: docs/a.md is documentation)";
-    assert_eq!(told, format!("a plan at {} {waits}", commit(1).short()));
-}
-
-/// HUM-08: a proposal that no longer holds cannot be approved or rejected, and the one that
-/// follows is asked about anew.
-#[test]
-fn a_delivery_is_not_asked_about_while_there_is_more_to_do() {
-    let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.chores();
-    world.succeed("1");
-    let subject = Subject::Delivery(M1);
-    assert!(world.state().approvals().is_open(subject));
-    let seen = world.state().approvals().gate(subject).unwrap().commit.clone();
-    let plan = Plan { goal: None, tasks: vec![task("2", &[])] };
-    world.must(Command::ProposeGaps { mission: M1, plan, by: ann() });
-    assert!(!world.state().approvals().is_open(subject));
-    let reason = "no".to_owned();
-    let late = Command::Reject { subject, commit: seen.clone(), reason, by: ann() };
-    assert!(matches!(world.send(late), Err(Refusal::Approval(_))));
-    world.succeed("2");
-    let now = world.state().approvals().gate(subject).unwrap().commit.clone();
-    assert_ne!(seen, now);
-    let stale = world.send(approve(subject, seen, "ann"));
-    assert!(matches!(stale, Err(Refusal::OtherCommit { .. })), "{stale:?}");
-    world.must(approve(subject, now, "ann"));
-    world.chores();
-    assert_eq!(world.state().mission(M1).unwrap().status(), MissionStatus::Delivered);
-}
-
-/// HUM-07: at the levels where a plan takes a person's word, no agent adds to it.
-#[test]
-fn only_a_person_adds_to_a_plan_that_took_a_persons_word() {
-    for (level, refused) in [(Level::Assisted, true), (Level::Guarded, false)] {
-        let mut world = World::with(vec![touching("1", "docs/a.md")], asking(level));
-        let plan = Plan { goal: None, tasks: vec![touching("2", "docs/b.md")] };
-        let by = Actor("planner-1".into());
-        let added = world.send(Command::ProposeGaps { mission: M1, plan, by });
-        assert_eq!(added.is_err(), refused, "{level:?}");
-    }
-}
-
-/// OVR-05, HUM-10: one look shows who waits for whom.
-#[test]
-fn all_queues_are_seen_at_once() {
-    let mut policy = asking(Level::Supervised);
-    policy.checks = checked().checks;
-    let files = ["src/a.rs", "docs/b.md", "docs/c.md", "docs/d.md", "docs/e.md"];
-    let names = ["1", "2", "3", "4", "5"];
-    let tasks = names.into_iter().zip(files).map(|(name, file)| touching(name, file)).collect();
-    let mut world = World::with(tasks, policy);
-    world.chores();
-    let id = |world: &World, name: &str| world.task(name).id;
-    world.finish("1", done(5, &["src/a.rs"]));
-    let fence = world.fence_of("1");
-    world.must(Command::FinishChecks { fence, results: check(true) });
-    world.finish("2", done(6, &["docs/b.md"]));
-    let fence = world.fence_of("2");
-    world.must(Command::FinishChecks { fence, results: check(true) });
-    let asking = world.working().into_iter().next().unwrap();
-    world.finish(&asking, asked("which"));
-    let queues = world.state().queues();
-    assert_eq!(queues.for_approval, [Subject::Merge(id(&world, "1"))]);
-    assert_eq!(queues.merging, [(M1, vec![id(&world, "2")])].into());
-    assert_eq!(queues.for_answers, [id(&world, &asking)]);
-    let busy = queues.at_work.len() + queues.waiting.values().map(Vec::len).sum::<usize>();
-    assert_eq!(busy, 2, "{queues:?}");
-}
-
-/// OVR-01: what is skipped later disturbs nobody who works now.
-#[test]
-fn skipping_a_later_step_leaves_the_agent_at_work() {
-    let mut world = World::with(vec![task("1", &[])], test_first());
-    world.chores();
-    let fence = world.fence_of("1");
-    world.must(order(&world, "1", OverrideAction::SkipStep { step: Phase::Green }));
-    assert_eq!(world.fence_of("1"), fence);
-    world.finish("1", done(5, &["tests/a"]));
-    world.chores();
-    assert_eq!(world.status("1"), Status::Completed, "the tests alone are merged");
-}
-
-/// OVR-02: what gave up can be done by hand, and what waited for it goes on.
-#[test]
-fn a_person_completes_a_task_that_gave_up() {
-    let mut world = World::with(vec![task("a", &[]), task("b", &["a"])], Policy::default());
-    world.chores();
-    world.finish("a", failed(FailureKind::Auth));
-    assert_eq!(world.state().notices().open().count(), 1);
-    let reset = world.send(order(&world, "a", OverrideAction::Reset { step: Phase::Green }));
-    assert!(matches!(reset, Err(Refusal::Override(_))), "{reset:?}");
-    world.must(order(&world, "a", OverrideAction::ForceComplete));
-    assert_eq!(world.state().notices().open().count(), 0);
-    assert_eq!(world.working(), ["b".to_owned()].into());
-}
-
-/// OVR-04: with one worker the free seat is the one that takes over.
-#[test]
-fn a_task_moves_although_every_worker_is_busy() {
-    let mut world = World::with(vec![task("1", &[]), task("2", &[])], Policy::default());
-    world.must(Command::ConfigureTeam { seats: [(Role::Developer, 2)].into(), workers_max: 1 });
-    world.chores();
-    let at_work = |world: &World| world.state().leases().next().map(|(_, l)| (l.task, l.agent));
-    let (task, from) = at_work(&world).unwrap();
-    let to = AgentId { role: Role::Developer, seat: if from.seat == 1 { 2 } else { 1 } };
-    let name = world.state().task(task).unwrap().name().to_owned();
-    world.must(order(&world, &name, OverrideAction::Reassign { from, to }));
-    assert_eq!(at_work(&world), Some((task, to)));
-}
-
-/// GIT-15: more than one task falls only by a person's word, at every level.
-#[test]
-fn no_agent_takes_back_what_others_stand_on() {
-    let mut world = World::with(vec![task("1", &[])], Policy::default());
-    world.chores();
-    world.succeed("1");
-    let (task, by) = (world.task("1").id, Actor("developer-1".into()));
-    let refused =
-        world.send(Command::ConfirmRollback { task, tasks: vec![task], reason: "r".into(), by });
-    assert_eq!(refused, Err(Refusal::NotAPerson { by: "developer-1".into() }));
-}
-
-/// SEC-10: where people are known, somebody without the right orders nothing, and seconds nothing.
-#[test]
-fn an_order_takes_the_right_to_it() {
-    let mut world = World::with(vec![touching("1", "db/schema.sql")], asking(Level::Guarded));
-    let assign = |person: &str, role| Command::AssignRole {
-        person: Actor(person.into()),
-        role: Some(role),
-        by: ann(),
     };
-    world.must(assign("ann", PersonRole::Admin));
-    world.must(assign("rob", PersonRole::Reviewer));
-    world.must(assign("eve", PersonRole::Author));
-    world.chores();
-    let task = world.task("1").id;
-    let complete = |by: &str| {
-        let (action, reason) = (OverrideAction::ForceComplete, "stuck".to_owned());
-        let order = Order { task, action, reason, by: Actor(by.into()) };
-        Command::Override { order: Box::new(order) }
+    assert_eq!(tip_of(crate::fixture::checked(), "src/a.rs"), None, "there are no names");
+    assert_eq!(tip_of(test_first(), "tests/a.rs"), None, "there are no names");
+    let green_only = Policy { flow: vec![Phase::Green], ..read() };
+    assert_eq!(tip_of(green_only, "src/a.rs"), None, "everything has to pass");
+    assert_eq!(tip_of(read(), "tests/a.rs"), Some(commit(1)));
+}
+
+/// In the merge queue too a test is flaky or broken by its own name.
+#[test]
+fn the_queue_tells_tests_apart() {
+    let mut policy = crate::fixture::checked();
+    policy.checks[0].reading.parser = Parser::Cargo;
+    let mut world = begun(policy);
+    let fine = result(outcome(&[("a", Passed)]));
+    assert!(is_accepted(&green(&mut world, fine.clone())));
+    world.build("1", 12);
+    let verdict = |events: &[Event]| {
+        let found = events.iter().find_map(|event| match event {
+            Event::LaneTested { verdict, .. } => Some(verdict.clone()),
+            _ => None,
+        });
+        found.unwrap()
     };
-    for (by, right) in [("rob", "override"), ("eve", "pass a human gate"), ("max", "known")] {
-        let refused = world.send(complete(by)).unwrap_err().to_string();
-        assert!(refused.contains(right), "{by}: {refused}");
-    }
-    world.must(complete("ann"));
-    let told = why(world.state(), world.task("1")).unwrap();
-    assert!(told.contains("ann's order to complete it waits for a second person"), "{told}");
-    let second = Command::SecondOverride { task, by: Actor("rob".into()) };
-    assert!(world.send(second).is_err());
-    assert_eq!(world.status("1"), Status::Blocked);
+    let failed = judged(&mut world, result(outcome(&[("a", Failed)])));
+    let named = vec!["test: a".to_owned()];
+    assert_eq!(verdict(&failed), AfterTests::TestAgain { failed: named.clone() });
+    let passed = judged(&mut world, fine);
+    assert_eq!(verdict(&passed), AfterTests::Passed { flaky: named, excused: Vec::new() });
+    let queue = world.state().mission(M1).unwrap().merge_queue().unwrap();
+    assert_eq!(queue.flaky().get("test: a"), Some(&1));
 }

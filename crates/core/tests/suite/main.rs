@@ -4,6 +4,7 @@
 
 mod agent_rules;
 mod approval;
+mod asking_rules;
 mod completion;
 mod council;
 mod council_rules;

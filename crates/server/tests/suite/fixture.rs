@@ -17,6 +17,7 @@ use kapelle_gateway::prices;
 use kapelle_server::wire::Overview;
 use kapelle_server::{Access, Past, serve};
 use kapelle_store::Location;
+use kapelle_workspace::governor::Use;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -59,6 +60,8 @@ impl Fixture {
             prices: prices::shipped().unwrap(),
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             readable: Vec::new(),
+            sessions: None,
+            measure: |_| Ok(Use::default()),
         });
         let opened = opened.await.unwrap();
         let seats = BTreeMap::from([(Role::Developer, 2)]);

@@ -45,7 +45,7 @@ pub struct Host {
 
 fn check(passed: bool) -> CheckResult {
     let (name, output) = ("test".to_owned(), "1 test ran".to_owned());
-    CheckResult { name, passed, output, duration_ms: 12 }
+    CheckResult { name, passed, output, duration_ms: 12, ..CheckResult::default() }
 }
 
 pub fn me() -> Actor {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
+    SeccompRule, sock_filter,
 };
 
 use super::mandate::Sockets;
@@ -93,17 +93,12 @@ const UNKNOWN: [i64; 4] = [
     libc::SYS_io_uring_register,
 ];
 
-/// The same calls under the numbers of the x32 interface, which some kernels have besides.
+/// On x86_64 numbers from here on are calls of the x32 interface, which some kernels have besides.
+/// Nothing that agents run uses it, and under it every refused call has a second number.
 #[cfg(target_arch = "x86_64")]
-const TWIN_BIT: Option<i64> = Some(0x4000_0000);
+const OTHER_INTERFACE: Option<u32> = Some(0x4000_0000);
 #[cfg(not(target_arch = "x86_64"))]
-const TWIN_BIT: Option<i64> = None;
-
-/// x32 numbers these apart: `ioctl` and `kexec_load`.
-#[cfg(target_arch = "x86_64")]
-const TWINS_APART: [(i64, i64); 2] = [(libc::SYS_ioctl, 514), (libc::SYS_kexec_load, 528)];
-#[cfg(not(target_arch = "x86_64"))]
-const TWINS_APART: [(i64, i64); 0] = [];
+const OTHER_INTERFACE: Option<u32> = None;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -115,7 +110,7 @@ pub(super) fn confine(sockets: Sockets) -> Result<(), seccompiler::Error> {
     Ok(())
 }
 
-fn programs(sockets: Sockets) -> Result<[BpfProgram; 2], seccompiler::Error> {
+fn programs(sockets: Sockets) -> Result<Vec<BpfProgram>, seccompiler::Error> {
     let mut refused: Rules =
         REFUSED.iter().chain(&REFUSED_HERE).map(|call| (*call, vec![])).collect();
     for call in [libc::SYS_clone, libc::SYS_unshare] {
@@ -126,7 +121,23 @@ fn programs(sockets: Sockets) -> Result<[BpfProgram; 2], seccompiler::Error> {
     refused.insert(libc::SYS_ioctl, typing.collect::<Result<_, _>>()?);
     refused.insert(libc::SYS_socket, refused_sockets(sockets)?);
     let unknown: Rules = UNKNOWN.iter().map(|call| (*call, vec![])).collect();
-    Ok([compiled(refused, libc::EPERM)?, compiled(unknown, libc::ENOSYS)?])
+    let mut all = vec![compiled(refused, libc::EPERM)?, compiled(unknown, libc::ENOSYS)?];
+    all.extend(OTHER_INTERFACE.map(unknown_from));
+    Ok(all)
+}
+
+/// Answers every call from this number on as if the kernel did not know it. The kernel tries a
+/// new filter on each of its calls, so four instructions are cheaper than a second list.
+fn unknown_from(number: u32) -> BpfProgram {
+    let at = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
+    let unknown = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
+    vec![
+        // The number comes first in what the kernel shows to a filter.
+        at(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        at(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, number),
+        at(libc::BPF_RET | libc::BPF_K, 0, 0, unknown),
+        at(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ]
 }
 
 /// Local sockets always; the internet families where the network is the box's own; of netlink
@@ -156,16 +167,7 @@ fn refused_sockets(sockets: Sockets) -> Result<Vec<SeccompRule>, seccompiler::Er
 /// The kind of a socket without the flags that may be mixed in.
 const SOCKET_KIND_MASK: u64 = 0xf;
 
-fn compiled(mut rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
-    if let Some(bit) = TWIN_BIT {
-        let twins: Vec<_> = rules.iter().map(|(call, rule)| (call | bit, rule.clone())).collect();
-        let apart = TWINS_APART
-            .iter()
-            .filter_map(|(call, twin)| Some((twin | bit, rules.get(call)?.clone())));
-        let apart: Vec<_> = apart.collect();
-        rules.extend(twins);
-        rules.extend(apart);
-    }
+fn compiled(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
     let action = SeccompAction::Errno(errno.unsigned_abs());
     let arch = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?;

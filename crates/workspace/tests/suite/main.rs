@@ -13,6 +13,7 @@ mod delivery;
 mod egress;
 mod fixture;
 mod git;
+mod locks;
 mod parsers;
 mod process;
 mod reaper;

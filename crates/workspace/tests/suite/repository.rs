@@ -1,6 +1,7 @@
 //! Branches, and what may move them.
 
 use std::fs;
+use std::process::Command;
 
 use kapelle_workspace::repository::Error;
 use kapelle_workspace::{Advance, Repository};
@@ -42,6 +43,26 @@ async fn a_repository_is_found_from_below_and_described() {
     assert!(matches!(unknown, Err(Error::UnknownRevision { .. })), "{unknown:?}");
     let wrong = repo.branch_tip("a..b").await;
     assert!(matches!(wrong, Err(Error::BranchName { .. })), "{wrong:?}");
+}
+
+/// Names are judged without a process; git itself says whether that judgement is right.
+#[tokio::test]
+async fn a_branch_name_is_judged_as_git_judges_it() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let names = [
+        "a", "a/b", "a.b", "@", "ä", "a-", "a@b", "x.locked", "", "/", "a/", "/a", "a//b", ".a",
+        "a/.b", "a.", "a..b", "a.lock", "a.lock/b", "a b", "a~1", "a^", "a:b", "a?", "a*", "a[",
+        "a\\b", "a@{1}", "a\u{7f}", "a\tb",
+    ];
+    for name in names {
+        let told = repo.branch_tip(name).await;
+        let asked = ["check-ref-format", &format!("refs/heads/{name}")];
+        let is_fine = Command::new("git").args(asked).status().unwrap().success();
+        assert_eq!(!matches!(told, Err(Error::BranchName { .. })), is_fine, "{name:?}: {told:?}");
+    }
+    let option = repo.branch_tip("-d").await;
+    assert!(matches!(option, Err(Error::BranchName { .. })), "{option:?}");
 }
 
 /// People have worktrees of their own; HEAD is theirs, the git directory is shared.

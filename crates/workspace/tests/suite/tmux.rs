@@ -39,6 +39,23 @@ async fn a_session_that_is_ended_has_no_exit_code() {
     assert_eq!(tmux.sessions().await.unwrap(), Vec::<String>::new());
 }
 
+/// The tenth developer is not the first, even when the first is gone.
+#[tokio::test]
+async fn ending_a_session_leaves_its_namesakes_alone() {
+    let (fixture, dir) = (Fixture::new(), short());
+    let tmux = Tmux::at(&dir.path().join("s"));
+    let ended = tmux.start("developer-1", &spec(&fixture, "exit 3")).await.unwrap();
+    let exit = ended.exit(&spec(&fixture, "exit 3")).await.unwrap();
+    assert_eq!((exit.code, exit.signal), (Some(3), None));
+    let other = Spec { log: fixture.path("other.log"), ..spec(&fixture, "exec sleep 1000") };
+    let mut lease = other.lease.clone();
+    lease.fence = kapelle_core::Fence(8);
+    let tenth = tmux.start("developer-10", &Spec { lease, ..other }).await.unwrap();
+    ended.stop().await.unwrap();
+    assert_eq!(tmux.sessions().await.unwrap(), ["developer-10"]);
+    tenth.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_name_cannot_be_more_than_a_name() {
     let (fixture, dir) = (Fixture::new(), short());

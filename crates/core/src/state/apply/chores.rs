@@ -1,11 +1,12 @@
 //! Chores and merging: what the conductor does beside running agents.
 
+use crate::command::CheckResult;
 use crate::effect::Effect;
 use crate::event::{Chore, Event};
 use crate::ids::{Commit, Fence, MissionId, TaskId};
 use crate::merge::Step;
 use crate::mission::MissionStage;
-use crate::state::{Live, State, Timer};
+use crate::state::{Live, State, Timer, gate};
 use crate::task::Stage;
 use crate::time::Timestamp;
 
@@ -50,8 +51,7 @@ impl State {
             }
             Event::ChecksFinished { task, fence, commit, results } => {
                 self.chore_done(*fence);
-                let passed = results.iter().all(|result| result.passed);
-                self.with_task(*task, |t| t.checked = passed.then(|| commit.clone()));
+                self.note_checks(*task, commit, results);
             }
             Event::PhaseAccepted { task, change, .. } => self.accept_phase(*task, change),
             Event::CandidateBuilt { task, fence, candidate } => {
@@ -101,7 +101,9 @@ impl State {
             Chore::Gate(task) => {
                 let Stage::Gating { change } = &self.task(task)?.stage else { return None };
                 let (commit, policy) = (change.clone(), mission.policy.clone());
-                Effect::RunChecks { task, commit, policy }
+                let named = policy.checks.iter().any(|check| !check.reading.is_plain());
+                let tip = mission.tip.clone().filter(|_| named && gate::shows_first(&policy));
+                Effect::RunChecks { task, commit, tip, policy }
             }
             Chore::Delivery(id) => {
                 let MissionStage::Approved { commit, .. } = &mission.stage else { return None };
@@ -136,6 +138,19 @@ impl State {
         }
     }
 
+    /// What the checks of a gate said, for the queue and for the phases that follow.
+    fn note_checks(&mut self, id: TaskId, commit: &Commit, results: &[CheckResult]) {
+        let passed = results.iter().all(|result| result.passed);
+        let mission = self.task(id).and_then(|task| self.mission(task.mission));
+        let phase = self.task(id).zip(mission).and_then(|(task, m)| task.phase(&m.policy));
+        let shown = results.iter().filter_map(|result| gate::evidence(phase, result));
+        let shown: Vec<_> = shown.collect();
+        self.with_task(id, |task| {
+            task.checked = passed.then(|| commit.clone());
+            task.evidence.extend(shown);
+        });
+    }
+
     pub(in crate::state) fn merge(
         &mut self,
         id: TaskId,
@@ -155,6 +170,7 @@ impl State {
         }
         self.with_task(id, |task| {
             task.merged = Some(commit.clone());
+            task.evidence.clear();
             task.ended_at = Some(at);
         });
         let risk = self.task(id).and_then(|task| self.risk_of(task));

@@ -11,7 +11,7 @@ use crate::merge::{
 use crate::mission::Mission;
 use crate::plan::TaskKind;
 use crate::rollback::{Landing, Migration, Revert, Tree};
-use crate::state::{Live, State};
+use crate::state::{Live, State, gate};
 use crate::task::{Stage, Task};
 use crate::time::Timestamp;
 
@@ -51,8 +51,9 @@ impl State {
             }
             Event::BaselineMeasured { mission, fence, commit, results } => {
                 self.chore_done(*fence);
-                let failed = results.iter().filter(|result| !result.passed);
-                let failing: Vec<String> = failed.map(|result| result.name.clone()).collect();
+                let policy = self.mission(*mission).map(|mission| mission.policy.clone());
+                let failing = gate::failing(&policy.unwrap_or_default(), results);
+                let failing: Vec<String> = failing.into_iter().collect();
                 self.with_queue(*mission, |queue| queue.baseline_measured(commit, &failing));
             }
             Event::ChangeConflicted { .. } => self.conflict(event),

@@ -243,6 +243,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         phase_base: None,
         resume: None,
         checked: None,
+        evidence: BTreeMap::new(),
         operations: Operations::new(operations),
         checklist,
         said: None,

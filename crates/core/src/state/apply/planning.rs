@@ -37,10 +37,11 @@ impl State {
                     }
                 });
             }
-            Event::TaskReported { task, message, verification_result, .. } => {
+            Event::TaskReported { task, message, verification_result, red, .. } => {
                 let said = Said {
                     message: message.clone(),
                     verification_result: verification_result.clone(),
+                    red: red.clone(),
                 };
                 self.with_task(*task, |t| t.said = Some(Box::new(said)));
             }

@@ -1,0 +1,99 @@
+//! What the host reports is what the gates judge by: names of tests, the branch before, the agent's
+//! word; and a machine without room.
+
+use std::collections::BTreeMap;
+
+use kapelle_conductor::Opened;
+use kapelle_core::event::PauseReason;
+use kapelle_core::flow::Phase;
+use kapelle_core::policy::Parser;
+use kapelle_core::{Command, Role, State, TaskId};
+use kapelle_workspace::governor::Use;
+
+use crate::fixture::{Fixture, git, soon, team};
+use crate::merging::{M1, end, is_proposed, mission, until};
+
+/// Writes its test in red and its work in green.
+const IN_PHASES: &str = "if test $KAPELLE_PHASE = red; then mkdir -p tests; echo x > tests/new
+    else echo x > work; fi";
+
+/// What the check of a repository with a broken test prints, as TAP.
+const OLD_AND_NEW: &str = "n=1; echo 'not ok - old'; if test -e tests/new; then n=$((n+1))
+    if test -e work; then echo 'ok - new'; else echo 'not ok - new'; fi; fi";
+
+/// A mission with one task, tests first, whose check prints TAP and fails.
+async fn begin(fixture: &Fixture, check: &str) -> Opened {
+    let opened = fixture.open().await.unwrap();
+    let seats = BTreeMap::from([(Role::Developer, 1), (Role::Tester, 1)]);
+    opened.handle.send(Command::ConfigureTeam { seats, workers_max: 2 }).await.unwrap();
+    let mut command = mission(fixture, &["1"], &format!("{check}; echo 1..$n; exit 1"));
+    if let Command::OpenMission { policy, .. } = &mut command {
+        policy.checks[0].reading.parser = Parser::Tap;
+        policy.flow = vec![Phase::Red, Phase::Green];
+        policy.tests = vec!["tests/**".into()];
+    }
+    opened.handle.send(command).await.unwrap();
+    opened
+}
+
+/// Somebody else's broken test must not keep work from landing.
+#[tokio::test]
+async fn a_test_that_failed_before_blames_nobody() {
+    let fixture = Fixture::new(IN_PHASES);
+    let opened = begin(&fixture, OLD_AND_NEW).await;
+    until(&opened, is_proposed).await;
+    end(opened).await;
+    let files = git(&fixture.repo(), &["ls-tree", "-r", "--name-only", "kapelle/m1"]);
+    assert_eq!(files, "tests/new\nwork");
+}
+
+/// Nor does it excuse what is broken since.
+#[tokio::test]
+async fn a_test_that_the_change_breaks_is_named_to_the_next_attempt() {
+    let fixture = Fixture::new(IN_PHASES);
+    let fine = "n=$((n+1)); if test -e work; then echo 'not ok - fine'; else echo 'ok - fine'; fi";
+    let check = format!("{OLD_AND_NEW}; {fine}");
+    let opened = begin(&fixture, &check).await;
+    let failed = |state: &State| state.task(TaskId(1)).is_some_and(|t| t.last_failure.is_some());
+    until(&opened, failed).await;
+    let told = opened
+        .handle
+        .look(|state| state.task(TaskId(1)).unwrap().last_failure.clone().unwrap().message);
+    let told = told.await.unwrap();
+    assert!(told.starts_with("check c failed in fine:"), "{told}");
+    end(opened).await;
+}
+
+/// GIT-05: a commit says who made it, and with which model; what the agent says is in the journal.
+#[tokio::test]
+async fn the_word_of_an_agent_and_its_model_are_kept() {
+    let script = r#"echo x > x.txt
+        echo '{"message": "it is done", "usage": [{"model": "scripted-eco"}]}' > "$KAPELLE_REPORT""#;
+    let fixture = Fixture::new(script);
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    opened.handle.send(fixture.mission("word")).await.unwrap();
+    until(&opened, is_proposed).await;
+    let said = opened.handle.look(|state| state.task(TaskId(1)).unwrap().said.clone());
+    assert_eq!(said.await.unwrap().unwrap().message, "it is done");
+    end(opened).await;
+    let format = "--format=%(trailers:key=Kapelle-Model,valueonly)";
+    assert_eq!(git(&fixture.repo(), &["log", "-1", format, "kapelle/m1"]).trim(), "scripted-eco");
+}
+
+/// WRK-32: a machine that is nearly full pauses its missions and says why.
+#[tokio::test]
+async fn a_full_machine_pauses_its_missions_with_a_reason() {
+    let fixture = Fixture::new("while :; do sleep 1000; done");
+    let full = |_: &std::path::Path| Ok(Use { memory_percent: 96, ..Use::default() });
+    let opened = fixture.open_on(full).await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    opened.handle.send(fixture.mission("full")).await.unwrap();
+    until(&opened, |state| state.mission(M1).is_some_and(|m| m.paused.is_some())).await;
+    let paused = opened.handle.look(|state| state.mission(M1).unwrap().paused.clone());
+    let Some(PauseReason::Person { text }) = soon("a look", paused).await.unwrap() else {
+        panic!("another reason")
+    };
+    assert!(text.starts_with("96 % of memory is in use"), "{text}");
+    end(opened).await;
+}

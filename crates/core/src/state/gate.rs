@@ -1,0 +1,170 @@
+//! The gate of a phase: what its checks have to say for the change to be accepted (TDD-03).
+//!
+//! A check with a report is judged by its tests. Red: new tests fail, for the stated reason, and
+//! nothing else does. Otherwise: what failed before the change already is told and not blamed,
+//! and every test that red showed has run and passed.
+
+use std::collections::BTreeSet;
+
+use crate::command::CheckResult;
+use crate::failure::{Failure, FailureKind};
+use crate::flow::{Expectation, Phase};
+use crate::gates::{self, Evidence, Objection, RedReason, Thresholds};
+use crate::limits;
+use crate::outcome::{Ended, Outcome};
+use crate::policy::Policy;
+use crate::task::Task;
+
+/// Tests that the first line of a failure names; all of them are in the journal.
+const NAMED_MAX: usize = 5;
+
+/// How an agent says that its tests cannot be built yet.
+const STATE_IT: &str = "if what they test is not there yet, say so in the report, with the name that is \
+    missing: \"red\": {\"reason\": \"missing\", \"name\": \"…\"}";
+
+/// A check that failed, and what of it is this change's.
+pub(super) struct Blamed<'a> {
+    pub result: &'a CheckResult,
+    pub names: Vec<String>,
+}
+
+/// Whether the results are what the phase of the task has to show.
+pub(super) fn judge(
+    task: &Task,
+    policy: &Policy,
+    expects: Expectation,
+    results: &[CheckResult],
+) -> Result<(), Failure> {
+    match expects {
+        Expectation::SomeCheckFails => red(task, results),
+        Expectation::AllChecksPass => {
+            let blamed = blamed(policy, results);
+            if !blamed.is_empty() {
+                return Err(failed_checks(&blamed));
+            }
+            refuse(&kept_up(task, results), "")
+        }
+    }
+}
+
+/// What a red phase showed; None for a check that says nothing about its tests.
+pub(super) fn evidence(phase: Option<Phase>, result: &CheckResult) -> Option<(String, Evidence)> {
+    let is_red = phase.is_some_and(|phase| phase.expects() == Expectation::SomeCheckFails);
+    let outcome = result.outcome.as_ref().filter(|_| is_red)?;
+    let ran = outcome.tests.iter().filter(|(_, test)| test.ended != Ended::Skipped);
+    let evidence = Evidence {
+        failing: outcome.failures().map(|(name, _)| name.to_owned()).collect(),
+        ran: ran.map(|(name, _)| name.clone()).collect(),
+    };
+    Some((result.name.clone(), evidence))
+}
+
+/// Everything that fails, tests by their own name.
+pub(super) fn failing(policy: &Policy, results: &[CheckResult]) -> BTreeSet<String> {
+    let of = |result: &CheckResult| {
+        gates::failures(
+            &result.name,
+            &thresholds(policy, &result.name),
+            result.passed,
+            result.outcome.as_deref(),
+        )
+    };
+    results.iter().flat_map(of).collect()
+}
+
+fn thresholds(policy: &Policy, check: &str) -> Thresholds {
+    let known = policy.checks.iter().find(|known| known.name == check);
+    known.map(|known| known.reading.thresholds).unwrap_or_default()
+}
+
+/// Whether tasks show in new tests what they are for. Without that, a test that failed before may be
+/// the very one that the task is to mend, and has to pass.
+pub(super) fn shows_first(policy: &Policy) -> bool {
+    policy.flow.iter().any(|phase| phase.expects() == Expectation::SomeCheckFails)
+}
+
+/// What fails with the change, without the tests that failed before it.
+fn blamed<'a>(policy: &Policy, results: &'a [CheckResult]) -> Vec<Blamed<'a>> {
+    let of = |result: &'a CheckResult| {
+        let wanted = thresholds(policy, &result.name);
+        let of = |passed, outcome| gates::failures(&result.name, &wanted, passed, outcome);
+        let before = result.before.as_ref().filter(|_| shows_first(policy));
+        let before = before.map(|before| of(before.passed, before.outcome.as_ref()));
+        let before = before.unwrap_or_default();
+        let now = of(result.passed, result.outcome.as_deref());
+        // Of a check as a whole nobody knows whether it fails as it did before: it has to pass.
+        let is_new = |name: &String| *name == result.name || !before.contains(name);
+        let names: Vec<String> = now.into_iter().filter(is_new).collect();
+        (!names.is_empty()).then_some(Blamed { result, names })
+    };
+    results.iter().filter_map(of).collect()
+}
+
+/// A failure for the next attempt: which tests, and the end of what the check printed.
+pub(super) fn failed_checks(failed: &[Blamed<'_>]) -> Failure {
+    let room = limits::FAILURE_CHARS_MAX / failed.len().max(1);
+    let told = |blamed: &Blamed<'_>| {
+        let Blamed { result, names } = blamed;
+        let own = format!("{}: ", result.name);
+        let tests: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix(&own)).collect();
+        let shown = tests.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+        let rest = tests.len().saturating_sub(NAMED_MAX);
+        let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        let first = match tests.is_empty() {
+            true => format!("check {} failed:", result.name),
+            false => format!("check {} failed in {shown}{more}:", result.name),
+        };
+        let room = room.saturating_sub(first.chars().count() + 2);
+        format!("{first}\n{}", limits::tail(result.output.trim(), room))
+    };
+    let message = failed.iter().map(told).collect::<Vec<_>>().join("\n");
+    Failure::new(FailureKind::ValidationFailed, &message)
+}
+
+/// Tests that red showed and that are skipped or gone now.
+fn kept_up(task: &Task, results: &[CheckResult]) -> Vec<Objection> {
+    let of = |result: &CheckResult| {
+        let (red, now) = (task.evidence.get(&result.name)?, result.outcome.as_ref()?);
+        // What fails has been judged before.
+        let failing = now.failures().map(|(name, _)| name.to_owned()).collect();
+        Some(gates::green(red, now, &failing))
+    };
+    let missing =
+        |o: &Objection| matches!(o, Objection::NotPassing { .. } | Objection::Vanished { .. });
+    results.iter().filter_map(of).flatten().filter(missing).collect()
+}
+
+fn red(task: &Task, results: &[CheckResult]) -> Result<(), Failure> {
+    let Some(now) = joined(results.iter().filter_map(|result| result.outcome.as_deref())) else {
+        let fails = results.iter().any(|result| !result.passed);
+        return if fails { Ok(()) } else { refuse(&[Objection::NothingFails], "") };
+    };
+    let failed = results.iter().filter(|result| !result.passed && result.outcome.is_some());
+    let before: Option<Vec<&Outcome>> =
+        failed.map(|result| result.before.as_ref()?.outcome.as_ref()).collect();
+    let before = before.and_then(|all| joined(all.into_iter()));
+    let excused: BTreeSet<String> =
+        before.iter().flat_map(|before| before.failures()).map(|(name, _)| name.into()).collect();
+    let stated = task.said.as_ref().and_then(|said| said.red.clone());
+    let reason = stated.clone().unwrap_or(RedReason::NewTests);
+    let Err(objections) = gates::red(&reason, before.as_ref(), &now, &excused) else {
+        return Ok(());
+    };
+    let is_unbuilt = objections.iter().any(|o| matches!(o, Objection::DoesNotBuild { .. }));
+    refuse(&objections, if is_unbuilt && stated.is_none() { STATE_IT } else { "" })
+}
+
+fn joined<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Option<Outcome> {
+    outcomes.cloned().reduce(|mut all, one| {
+        all.join(one);
+        all
+    })
+}
+
+fn refuse(objections: &[Objection], hint: &str) -> Result<(), Failure> {
+    if objections.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{}\n{hint}", gates::explain(objections));
+    Err(Failure::new(FailureKind::ValidationFailed, message.trim_end()))
+}
