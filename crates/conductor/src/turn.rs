@@ -179,10 +179,11 @@ impl Turns {
 
     /// When the first lease is half over, or at once if others wait for an agent to be online:
     /// only then does a heartbeat say something new.
-    fn heartbeat_at(&self) -> Option<Timestamp> {
+    fn heartbeat_at(&mut self) -> Option<Timestamp> {
+        let now = self.clock.now();
         let state = self.engine.state();
         if self.running.alive().into_iter().any(|fence| state.awaits_heartbeat(fence)) {
-            return Some(self.clock.now());
+            return Some(now);
         }
         let half = |lease: &kapelle_core::state::Lease| {
             let ttl = state.mission(lease.mission)?.policy.lease_ttl_ms;
