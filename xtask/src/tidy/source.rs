@@ -35,7 +35,9 @@ pub struct Spot {
 pub struct Function {
     pub name: String,
     pub line: usize,
+    /// The lines between its braces, and how many stand before them.
     pub body_lines: usize,
+    pub body_from: usize,
 }
 
 /// An item of the file's own level.
@@ -198,6 +200,7 @@ fn function(trees: &[TokenTree], at: usize) -> Option<Function> {
         name: name.to_string(),
         line: line_of(&trees[at]),
         body_lines: close.saturating_sub(open + 1),
+        body_from: open,
     })
 }
 
@@ -325,7 +328,7 @@ mod tests {
     fn functions_are_measured_wherever_they_are() {
         let source =
             parse("impl A {\n  fn a(x: fn(u8)) -> u8 {\n    1\n  }\n}\ntrait B { fn b(); }");
-        let a = Function { name: "a".into(), line: 2, body_lines: 1 };
+        let a = Function { name: "a".into(), line: 2, body_lines: 1, body_from: 2 };
         assert_eq!(source.functions, [a]);
     }
 

@@ -1,5 +1,7 @@
 //! People, through the engine: approvals, levels, rights, overrides and second persons.
 
+use std::collections::BTreeMap;
+
 use kapelle_core::approval::{
     ApprovalPolicy, ApprovalRefused, InvalidApprovalPolicy, Level, Order, OverrideAction,
     OverrideRefused, PeopleRefused, PersonRole, Right, Subject,
@@ -8,6 +10,8 @@ use kapelle_core::flow::Phase;
 use kapelle_core::mission::MissionStatus;
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::{InvalidPolicy, Policy};
+use kapelle_core::queue::Territories;
+use kapelle_core::settings::Settings;
 use kapelle_core::status::Status;
 use kapelle_core::{Actor, AgentId, Command, Commit, Event, Refusal, Role, activity, why};
 
@@ -305,6 +309,21 @@ fn a_person_moves_a_task_to_another_agent() {
     world.must(order(&world, "1", to(2), "ann"));
     assert_eq!(world.state().lease(world.fence_of("1")).unwrap().agent, developer(2));
     assert_eq!(world.task("1").retries, 0);
+}
+
+/// OVR-04: nobody is sent where they may not go, whoever sends them.
+#[test]
+fn a_task_is_not_moved_to_whoever_may_not_touch_its_files() {
+    let mut world = World::with(vec![touching("1", "src/a.rs")], Policy::default());
+    let of = BTreeMap::from([(developer(2), vec!["docs/".to_owned()])]);
+    let territories = Territories::new(of).unwrap();
+    let settings = Box::new(Settings { territories, ..Settings::default() });
+    world.must(Command::ChangeSettings { settings, by: who("ann") });
+    world.chores();
+    let (agent, task) = (developer(2), "1".to_owned());
+    let action = OverrideAction::Reassign { from: developer(1), to: agent };
+    let refused = world.send(order(&world, "1", action, "ann"));
+    assert_eq!(refused, Err(Refusal::OutsideTerritory { agent, task }));
 }
 
 /// OVR-07, SEC-10: what passes a gate takes a second person, in time.

@@ -64,6 +64,11 @@ impl Agents {
                 self.settings = (**settings).clone();
                 Ok(())
             }
+            Event::RateUseReported { permille } => {
+                let max = self.settings.scaling.by_role.rate_limit_permille_max;
+                self.tight_at = (*permille >= max).then_some(record.at);
+                Ok(())
+            }
             Event::AgentAdded { agent, by, .. } => self.add(*agent, by, record.at, leases),
             Event::AgentRetired { agent, by, .. } => self.retire(*agent, by, record.at, leases),
             Event::ScaleRefused { refusal, .. } => self.judge_refusal(refusal, record.at),

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kapelle_core::approval::OverrideAction;
 use kapelle_core::council::{
     CheckStanding, Choice, Convocation, CouncilId, CouncilPolicy, Findings, Outcome, Question,
     Strategy, Summons, Verdict as Ruling, Vote, visible,
@@ -108,6 +109,13 @@ impl Councils {
             Event::RetryScheduled { task, .. } => self.end(*task, Ending::Retry)?,
             Event::TaskDeadLettered { task, .. } => self.end(*task, Ending::DeadLetter)?,
             Event::TaskBlocked { task, .. } => drop(self.waiting.remove(task)),
+            Event::Overridden { order, .. } => match order.action {
+                // Whoever else is to do it, is so after the council.
+                OverrideAction::Reassign { .. } => {}
+                OverrideAction::SkipStep { .. }
+                | OverrideAction::ForceComplete
+                | OverrideAction::Reset { .. } => drop(self.waiting.remove(&order.task)),
+            },
             _ => {}
         }
         Ok(())

@@ -69,6 +69,8 @@ impl Failures {
                 ensure(!self.dead.contains(task) && !self.blocked.contains(task), || {
                     format!("{task:?} starts although it gave up or is blocked")
                 })?;
+                // Whoever turned it down was asked again, or ordered otherwise.
+                self.turned_down.remove(task);
             }
             Event::AttemptFailed { task, fence, failure } => {
                 ensure(failure.message != HOST_TROUBLE, || {
@@ -79,7 +81,7 @@ impl Failures {
             }
             Event::ChangeRejected { task, failure } => {
                 // Tests that pass before the work is done are no failing tests.
-                let untested = failure.message.starts_with("all checks passed");
+                let untested = failure.message.starts_with("all tests passed");
                 let invalid = Trouble::Failure(FailureKind::ValidationFailed);
                 let trouble = if untested { invalid } else { Trouble::TestsFail };
                 self.fails(*task, trouble, failure);
