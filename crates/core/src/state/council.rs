@@ -243,7 +243,9 @@ impl State {
                 Event::CostCharged { fence, usd, usage, .. } => {
                     let tokens = usage.iter().map(Usage::tokens).fold(0, u64::saturating_add);
                     let charge = self.charge_of(*fence, *usd, tokens, now);
-                    charge.into_iter().for_each(|charge| drop(ledger.charged(&charge)));
+                    if let Some(charge) = charge {
+                        ledger.charged(&charge);
+                    }
                 }
                 Event::AttemptFailed { failure: told, .. } => failure = Some(told.clone()),
                 _ => {}
