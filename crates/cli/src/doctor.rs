@@ -1,7 +1,8 @@
 //! `kapelle doctor`: does this machine have what Kapelle needs?
 
+use kapelle_core::machine;
 use kapelle_workspace::condition::Note;
-use kapelle_workspace::governor::{self, Governor};
+use kapelle_workspace::governor;
 use kapelle_workspace::sandbox::{LayerState, Sandboxing};
 use serde::Serialize;
 
@@ -52,12 +53,11 @@ fn room() -> Finding {
         Ok(used) => {
             let (memory, disk) = (used.memory_percent, used.disk_percent);
             let found = format!("{memory} % of memory and {disk} % of the disk are in use");
-            (found, Governor::default().judge(used))
+            (found, used.pressures())
         }
     };
-    let hint: Vec<String> = pressures.iter().map(ToString::to_string).collect();
-    let fine = hint.is_empty();
-    Finding { what, fine, found, hint: (!fine).then(|| hint.join("; ")) }
+    let fine = pressures.is_empty();
+    Finding { what, fine, found, hint: (!fine).then(|| machine::told(&pressures)) }
 }
 
 /// Only for those who want to attach to their agents.

@@ -321,7 +321,9 @@ fn exit_of(status: MissionStatus, paused: Option<&PauseReason>) -> Exit {
                 | PauseReason::Watchdog,
             ),
         ) => Exit::Budget,
-        (_, Some(PauseReason::Environment { .. })) => Exit::Environment,
+        (_, Some(PauseReason::Environment { .. } | PauseReason::Machine { .. })) => {
+            Exit::Environment
+        }
         (_, Some(PauseReason::FailureRate { .. })) => Exit::Failed,
         (MissionStatus::Running | MissionStatus::Delivering, None) => Exit::Interrupted,
         (

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use kapelle_core::machine::MachineUse;
 use kapelle_core::price::Prices;
 use kapelle_core::{Command, Record, Role, Seq};
 use kapelle_store::{Holder, Leadership, Location, Reader, Writer};
@@ -46,7 +47,7 @@ pub struct Settings {
 }
 
 /// Tells how much of the machine is used, with the disk that a place is on.
-pub type Measure = fn(&Path) -> Result<governor::Use, governor::Error>;
+pub type Measure = fn(&Path) -> Result<MachineUse, governor::Error>;
 
 /// A project with a running conductor. The leadership lasts as long as this does.
 #[derive(Debug)]

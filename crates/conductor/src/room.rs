@@ -1,13 +1,10 @@
-//! Room for work: while something runs, the machine is looked at now and then, and a machine that is
-//! nearly full pauses its missions with a reason (WRK-32).
-//!
-//! Nothing goes on by itself: a person who has made room says so with `kapelle resume`.
+//! Room for work: while something runs, the machine is looked at now and then, and the engine is
+//! told how full it is (WRK-32).
 
 use std::path::PathBuf;
 
 use kapelle_core::time::SECOND_MS;
-use kapelle_core::{Actor, Command, State, Timestamp};
-use kapelle_workspace::governor::Governor;
+use kapelle_core::{Command, State, Timestamp};
 
 use crate::project::Measure;
 
@@ -15,7 +12,6 @@ use crate::project::Measure;
 const LOOK_EVERY_MS: u64 = 15 * SECOND_MS;
 
 pub(crate) struct Room {
-    governor: Governor,
     place: PathBuf,
     measure: Measure,
     look_at: Timestamp,
@@ -23,7 +19,7 @@ pub(crate) struct Room {
 
 impl Room {
     pub(crate) fn new(place: PathBuf, measure: Measure) -> Room {
-        Room { governor: Governor::default(), place, measure, look_at: Timestamp(0) }
+        Room { place, measure, look_at: Timestamp(0) }
     }
 
     /// When to look next; never while nothing runs.
@@ -31,26 +27,13 @@ impl Room {
         (!state.due().is_empty()).then_some(self.look_at)
     }
 
-    /// What to ask of the engine, if it is time to look.
-    pub(crate) fn look(&mut self, state: &State, now: Timestamp) -> Vec<Command> {
+    /// What to tell the engine, if it is time to look.
+    pub(crate) fn look(&mut self, state: &State, now: Timestamp) -> Option<Command> {
         if self.wake_at(state).is_none_or(|at| now < at) {
-            return Vec::new();
+            return None;
         }
         self.look_at = now.plus_ms(LOOK_EVERY_MS);
         // A machine that does not say how full it is is not called full.
-        let Ok(used) = (self.measure)(&self.place) else { return Vec::new() };
-        let pressures = self.governor.judge(used);
-        if pressures.is_empty() {
-            return Vec::new();
-        }
-        let told: Vec<String> = pressures.iter().map(ToString::to_string).collect();
-        let reason = told.join("; ");
-        let runs = state.missions().filter(|m| m.paused.is_none() && !m.has_ended());
-        runs.map(|mission| Command::PauseMission {
-            mission: mission.id,
-            reason: reason.clone(),
-            by: Actor::kapelle(),
-        })
-        .collect()
+        (self.measure)(&self.place).ok().map(|used| Command::ReportMachine { used })
     }
 }

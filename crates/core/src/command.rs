@@ -8,6 +8,7 @@ use crate::council::{self, CouncilId, Findings, Vote};
 use crate::failure::Failure;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::Limit;
+use crate::machine::MachineUse;
 use crate::merge::Step;
 use crate::money::Usd;
 use crate::outcome::Outcome;
@@ -77,6 +78,10 @@ pub enum Command {
     /// From the gateway: how much of the tightest rate limit is in use.
     ReportRateUse {
         permille: u32,
+    },
+    /// From the host: how full its machine is.
+    ReportMachine {
+        used: MachineUse,
     },
     /// From a person: take back what a task landed.
     RollbackTask {
@@ -283,6 +288,7 @@ impl Command {
             | Command::ConfigureTeam { .. }
             | Command::Scale { .. }
             | Command::ReportRateUse { .. }
+            | Command::ReportMachine { .. }
             | Command::RollbackTask { .. }
             | Command::ConfirmRollback { .. }
             | Command::ChangeSettings { .. }

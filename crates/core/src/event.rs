@@ -20,6 +20,7 @@ use crate::gates::RedReason;
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, Seq, TaskId};
 use crate::ledger::{self, Alarm, BurnAlert, Drawn, Limit};
 use crate::locks::LockGrant;
+use crate::machine::{self, Pressure};
 use crate::merge::{AfterConflict, AfterTests, LaneId, Step};
 use crate::money::Usd;
 use crate::plan::batch::Batch;
@@ -729,6 +730,10 @@ pub enum PauseReason {
     Environment {
         message: String,
     },
+    /// The machine is nearly full.
+    Machine {
+        pressures: Vec<Pressure>,
+    },
     /// What is missing was planned again and again.
     Gaps(GapsExhausted),
     /// Too many of its tasks gave up.
@@ -756,6 +761,7 @@ impl std::fmt::Display for PauseReason {
                 f.write_str("the watchdog has stopped all spending; a person has to resume it")
             }
             PauseReason::Environment { message } => write!(f, "a chore keeps failing: {message}"),
+            PauseReason::Machine { pressures } => f.write_str(&machine::told(pressures)),
             PauseReason::Gaps(exhausted) => exhausted.fmt(f),
             PauseReason::FailureRate { failed, finished, resume } => {
                 write!(f, "{failed} of {finished} tasks failed; {resume} has to resume")

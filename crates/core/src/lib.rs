@@ -25,6 +25,7 @@ pub mod ids;
 pub mod ledger;
 pub mod limits;
 pub mod locks;
+pub mod machine;
 pub mod merge;
 pub mod mission;
 pub mod money;

@@ -1,16 +1,9 @@
-//! The resource governor: whether this machine can take more work (WRK-32).
-//!
-//! Past its limits it says why, and goes on saying so until there is clearly room again, so that
-//! work is not stopped and started by the minute.
+//! How full this machine is. Whether that is too full is decided in the core (WRK-32).
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
+use kapelle_core::machine::MachineUse;
 use nix::sys::statvfs::statvfs;
-
-/// Past these, work stops; below the second, it goes on. In percent of what there is.
-const MEMORY_PERCENT: (u64, u64) = (90, 85);
-const DISK_PERCENT: (u64, u64) = (95, 93);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -20,68 +13,8 @@ pub enum Error {
     Memory(&'static str),
 }
 
-/// How much is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Use {
-    pub memory_percent: u64,
-    pub disk_percent: u64,
-    /// Of the files that the file system can have.
-    pub inodes_percent: u64,
-}
-
-/// Why no more work is started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pressure {
-    Memory { percent: u64 },
-    Disk { percent: u64 },
-    Inodes { percent: u64 },
-}
-
-impl fmt::Display for Pressure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Pressure::Memory { percent } => {
-                write!(f, "{percent} % of memory is in use; close something, or lower workers_max")
-            }
-            Pressure::Disk { percent } => {
-                write!(f, "the disk is {percent} % full; make room where the repository is")
-            }
-            Pressure::Inodes { percent } => write!(
-                f,
-                "{percent} % of the files that the disk can have exist; remove some where the repository is"
-            ),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Default)]
-pub struct Governor {
-    memory: bool,
-    disk: bool,
-    inodes: bool,
-}
-
-impl Governor {
-    /// What stands in the way of more work, now that this much is used.
-    pub fn judge(&mut self, used: Use) -> Vec<Pressure> {
-        step(&mut self.memory, used.memory_percent, MEMORY_PERCENT);
-        step(&mut self.disk, used.disk_percent, DISK_PERCENT);
-        step(&mut self.inodes, used.inodes_percent, DISK_PERCENT);
-        let all = [
-            self.memory.then_some(Pressure::Memory { percent: used.memory_percent }),
-            self.disk.then_some(Pressure::Disk { percent: used.disk_percent }),
-            self.inodes.then_some(Pressure::Inodes { percent: used.inodes_percent }),
-        ];
-        all.into_iter().flatten().collect()
-    }
-}
-
-fn step(stopped: &mut bool, percent: u64, (stop, go_on): (u64, u64)) {
-    *stopped = if *stopped { percent >= go_on } else { percent > stop };
-}
-
 /// How much of this machine is used, with the disk that `place` is on.
-pub fn measure(place: &Path) -> Result<Use, Error> {
+pub fn measure(place: &Path) -> Result<MachineUse, Error> {
     let meminfo = Path::new("/proc/meminfo");
     let text = std::fs::read_to_string(meminfo)
         .map_err(|source| Error::File { path: meminfo.into(), source })?;
@@ -91,7 +24,7 @@ pub fn measure(place: &Path) -> Result<Use, Error> {
     let used = disk.blocks().saturating_sub(disk.blocks_free());
     let usable = used.saturating_add(disk.blocks_available());
     let inodes = disk.files().saturating_sub(disk.files_free());
-    Ok(Use {
+    Ok(MachineUse {
         memory_percent: memory_percent(&text)?,
         disk_percent: percent(used, usable),
         inodes_percent: percent(inodes, disk.files()),
@@ -119,28 +52,6 @@ fn percent(used: u64, total: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn used(memory_percent: u64, disk_percent: u64) -> Use {
-        Use { memory_percent, disk_percent, inodes_percent: 0 }
-    }
-
-    #[test]
-    fn work_stops_past_the_limit_and_goes_on_well_below_it() {
-        let mut governor = Governor::default();
-        assert_eq!(governor.judge(used(90, 95)), []);
-        let stopped = [Pressure::Memory { percent: 91 }, Pressure::Disk { percent: 96 }];
-        assert_eq!(governor.judge(used(91, 96)), stopped);
-        let still = [Pressure::Memory { percent: 86 }, Pressure::Disk { percent: 94 }];
-        assert_eq!(governor.judge(used(86, 94)), still, "not by the minute");
-        assert_eq!(governor.judge(used(84, 92)), []);
-        assert!(stopped[0].to_string().starts_with("91 % of memory is in use"));
-    }
-
-    #[test]
-    fn files_without_room_are_a_full_disk_too() {
-        let full = Use { inodes_percent: 99, ..Use::default() };
-        assert_eq!(Governor::default().judge(full), [Pressure::Inodes { percent: 99 }]);
-    }
 
     #[test]
     fn what_the_kernel_says_is_understood() {

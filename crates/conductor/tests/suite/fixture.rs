@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use kapelle_conductor::project::{Measure, OpenError, Settings, open, store_path};
 use kapelle_conductor::{Driver, Opened};
+use kapelle_core::machine::MachineUse;
 use kapelle_core::plan::Plan;
 use kapelle_core::policy::Policy;
 use kapelle_core::{Actor, Command, RequestId, Role};
 use kapelle_gateway::prices;
 use kapelle_store::Location;
-use kapelle_workspace::governor::Use;
 use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
@@ -77,7 +77,7 @@ impl Fixture {
     }
 
     pub async fn open(&self) -> Result<Opened, OpenError> {
-        self.open_on(|_| Ok(Use::default())).await
+        self.open_on(|_| Ok(MachineUse::default())).await
     }
 
     /// On a machine that is as full as this says.

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use kapelle_conductor::Opened;
 use kapelle_core::event::PauseReason;
 use kapelle_core::flow::Phase;
+use kapelle_core::machine::{MachineUse, Pressure};
 use kapelle_core::policy::Parser;
 use kapelle_core::{Command, Role, State, TaskId};
-use kapelle_workspace::governor::Use;
 
 use crate::fixture::{Fixture, git, soon, team};
 use crate::merging::{M1, end, is_proposed, mission, until};
@@ -85,15 +85,14 @@ async fn the_word_of_an_agent_and_its_model_are_kept() {
 #[tokio::test]
 async fn a_full_machine_pauses_its_missions_with_a_reason() {
     let fixture = Fixture::new("while :; do sleep 1000; done");
-    let full = |_: &std::path::Path| Ok(Use { memory_percent: 96, ..Use::default() });
+    let full = |_: &std::path::Path| Ok(MachineUse { memory_percent: 96, ..MachineUse::default() });
     let opened = fixture.open_on(full).await.unwrap();
     opened.handle.send(team()).await.unwrap();
     opened.handle.send(fixture.mission("full")).await.unwrap();
     until(&opened, |state| state.mission(M1).is_some_and(|m| m.paused.is_some())).await;
     let paused = opened.handle.look(|state| state.mission(M1).unwrap().paused.clone());
-    let Some(PauseReason::Person { text }) = soon("a look", paused).await.unwrap() else {
-        panic!("another reason")
-    };
-    assert!(text.starts_with("96 % of memory is in use"), "{text}");
+    let pressures = vec![Pressure::Memory { percent: 96 }];
+    let paused = soon("a look", paused).await.unwrap();
+    assert_eq!(paused, Some(PauseReason::Machine { pressures }));
     end(opened).await;
 }

@@ -38,6 +38,7 @@ impl State {
                 self.configure_team(seats, *workers_max)
             }
             Command::Scale { role, change, by } => self.scale(*role, change, by, now),
+            Command::ReportMachine { used } => Ok(self.report_machine(*used)),
             Command::ReportRateUse { permille } => Ok(self.report_rate_use(*permille, now)),
             Command::RollbackTask { task, reason, by } => self.rollback(*task, reason, by),
             Command::ConfirmRollback { task, tasks, reason, by } => {

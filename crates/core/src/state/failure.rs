@@ -18,6 +18,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, Fence, Role, TaskId};
 use crate::limits;
+use crate::machine::MachineUse;
 use crate::mission::Mission;
 use crate::refusal::Refusal;
 use crate::task::{Stage, Task};
@@ -38,6 +39,21 @@ pub(super) struct Blow<'a> {
 }
 
 impl State {
+    /// A machine that is nearly full does nothing more until a person has made room (WRK-32).
+    pub(super) fn report_machine(&self, used: MachineUse) -> Vec<Event> {
+        let pressures = used.pressures();
+        let stops = |mission: &&Mission| {
+            let at_work = mission.in_flight() > 0 || self.with_ready.contains(&mission.id);
+            at_work && mission.paused.is_none() && !mission.has_ended()
+        };
+        let missions = self.missions.iter().filter(|_| !pressures.is_empty()).filter(stops);
+        let paused = missions.flat_map(|mission| {
+            let reason = PauseReason::Machine { pressures: pressures.clone() };
+            self.pause_for(mission, reason, Actor::kapelle(), None)
+        });
+        paused.collect()
+    }
+
     pub(super) fn fail_attempt(
         &self,
         task: TaskId,

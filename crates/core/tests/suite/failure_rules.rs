@@ -8,6 +8,7 @@ use kapelle_core::escalation::{
 };
 use kapelle_core::event::{PauseReason, Restart};
 use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::machine::{MachineUse, Pressure};
 use kapelle_core::mission::MissionStatus;
 use kapelle_core::plan::PlannedTask;
 use kapelle_core::policy::{InvalidPolicy, Policy};
@@ -356,4 +357,27 @@ fn a_mission_is_paused_once_whatever_the_reasons() {
     let pauses = events.iter().filter(|e| matches!(e, Event::MissionPaused { .. })).count();
     assert_eq!(pauses, 1, "{events:?}");
     assert!(!world.running.values().any(|e| matches!(e, Effect::RunAttempt { .. })));
+}
+
+/// WRK-32: a machine that is nearly full pauses what works on it, says why, and leaves alone what
+/// does not; a person resumes it.
+#[test]
+fn a_full_machine_pauses_what_works_on_it() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    let report = |memory_percent, disk_percent| {
+        let used = MachineUse { memory_percent, disk_percent, inodes_percent: 0 };
+        Command::ReportMachine { used }
+    };
+    assert_eq!(world.must(report(90, 95)), [], "full to the brim, and not beyond");
+    world.must(report(91, 96));
+    let pressures = vec![Pressure::Memory { percent: 91 }, Pressure::Disk { percent: 96 }];
+    let reason = world.state().mission(M1).unwrap().paused.clone().unwrap();
+    assert_eq!(reason, PauseReason::Machine { pressures });
+    assert!(reason.to_string().starts_with("91 % of memory is in use; close something"));
+    assert!(world.running.is_empty());
+    assert_eq!(world.must(report(99, 99)), [], "it is paused already");
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    assert_eq!(world.working(), ["1".to_owned()].into());
+    assert_eq!(world.task("1").retries, 0);
 }

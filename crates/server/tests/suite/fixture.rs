@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kapelle_conductor::project::{Settings, open};
 use kapelle_conductor::{Driver, Handle, Opened};
+use kapelle_core::machine::MachineUse;
 use kapelle_core::plan::Plan;
 use kapelle_core::policy::Policy;
 use kapelle_core::{Actor, Command, RequestId, Role};
@@ -17,7 +18,6 @@ use kapelle_gateway::prices;
 use kapelle_server::wire::Overview;
 use kapelle_server::{Access, Past, serve};
 use kapelle_store::Location;
-use kapelle_workspace::governor::Use;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -61,7 +61,7 @@ impl Fixture {
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             readable: Vec::new(),
             sessions: None,
-            measure: |_| Ok(Use::default()),
+            measure: |_| Ok(MachineUse::default()),
         });
         let opened = opened.await.unwrap();
         let seats = BTreeMap::from([(Role::Developer, 2)]);
