@@ -185,11 +185,7 @@ impl Turns {
         if self.running.alive().into_iter().any(|fence| state.awaits_heartbeat(fence)) {
             return Some(now);
         }
-        let half = |lease: &kapelle_core::state::Lease| {
-            let ttl = state.mission(lease.mission)?.policy.lease_ttl_ms;
-            Some(Timestamp(lease.expires_at.0.saturating_sub(ttl / 2)))
-        };
-        state.leases().filter_map(|(_, lease)| half(lease)).min()
+        state.leases().filter_map(|(_, lease)| state.renewal_at(lease)).min()
     }
 }
 

@@ -20,6 +20,9 @@ const DELIVERY_NOTE: &str = "kapelle-delivery";
 /// Git holds the lock of a reference for milliseconds. A git that outlived its Kapelle has this long.
 const SETTLED: Duration = Duration::from_secs(5);
 
+/// From its note to its lock a delivery takes moments, on any machine.
+const DELIVERY_TAKES: Duration = Duration::from_secs(30);
+
 /// References that are looked at; a repository with more has other troubles.
 const ENTRIES_MAX: usize = 100_000;
 
@@ -80,12 +83,15 @@ fn own_locks(git_dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The lock that a delivery was about to take when it was cut short.
+/// The lock that a delivery was about to take when it was cut short. One that was made much later
+/// than the note is a person's.
 fn noted(git_dir: &Path) -> Option<PathBuf> {
-    let text = std::fs::read_to_string(git_dir.join(DELIVERY_NOTE)).ok()?;
-    let lock = PathBuf::from(text);
-    (lock.is_absolute() && lock.file_name().is_some_and(|name| name == "index.lock"))
-        .then_some(lock)
+    let note = git_dir.join(DELIVERY_NOTE);
+    let lock = PathBuf::from(std::fs::read_to_string(&note).ok()?);
+    let made = |path: &Path| path.symlink_metadata().and_then(|known| known.modified()).ok();
+    let after = made(&lock)?.duration_since(made(&note)?).unwrap_or_default();
+    let ours = lock.is_absolute() && lock.file_name().is_some_and(|name| name == "index.lock");
+    (ours && after <= DELIVERY_TAKES).then_some(lock)
 }
 
 /// None if it is not there.

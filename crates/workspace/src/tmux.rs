@@ -49,6 +49,8 @@ pub struct Tmux {
 pub struct Session {
     tmux: Tmux,
     name: String,
+    /// The number that tmux gave it.
+    id: String,
     lease: Lease,
     exit: PathBuf,
 }
@@ -76,9 +78,11 @@ impl Tmux {
             _ => {}
         }
         let mut args: Vec<OsString> =
-            ["new-session", "-d", "-s", name, "-x", "200", "-y", "50", "-c"]
+            ["new-session", "-d", "-P", "-F", "#{session_id}", "-s", name]
+                .into_iter()
+                .chain(["-x", "200", "-y", "50", "-c"])
                 .map(OsString::from)
-                .to_vec();
+                .collect();
         args.push(spec.dir.clone().into());
         let lease = (LEASE_VARIABLE.to_owned(), OsString::from(spec.lease.to_string()));
         for (variable, value) in spec.env.iter().map(|(k, v)| (k.clone(), v.clone())).chain([lease])
@@ -88,16 +92,18 @@ impl Tmux {
             args.extend(["-e".into(), pair]);
         }
         // `script` gives the command a terminal and writes down what it prints, all of it before it
-        // ends; the pipes of tmux may lose the end. Then the exit code is left and called out.
-        let run =
-            "script -qef -c \"$1\" \"$2\"; echo $? > \"$3\"; tmux -S \"$4\" wait-for -S \"$5\"";
+        // ends; the pipes of tmux may lose the end. Then the exit code is left. However it ends, its
+        // end is called out.
+        let run = "trap 'tmux -S \"$4\" wait-for -S \"$5\"' EXIT; trap 'exit 129' HUP TERM; \
+                   script -qef -c \"$1\" \"$2\"; echo $? > \"$3\"";
         args.extend(["--", "/bin/sh", "-c", run, "kapelle"].map(OsString::from));
         args.extend([quoted(spec), spec.log.clone().into(), exit.clone().into()]);
-        args.extend([self.socket.clone().into(), done(name).into()]);
+        args.extend([self.socket.clone().into(), done(&spec.lease).into()]);
         std::fs::File::create(&spec.log)
             .map_err(|source| Error::File { path: spec.log.clone(), source })?;
-        self.run("new-session", args).await?;
-        Ok(Session { tmux: self.clone(), name: name.into(), lease: spec.lease.clone(), exit })
+        let id = self.run("new-session", args).await?.trim().to_owned();
+        let (tmux, name, lease) = (self.clone(), name.into(), spec.lease.clone());
+        Ok(Session { tmux, name, id, lease, exit })
     }
 
     /// Ends the session of this name, if there is one.
@@ -164,7 +170,7 @@ impl Session {
     /// Waits for the end of the command, and gives its exit code; nothing if a person ended the
     /// session.
     pub async fn wait(&self) -> Result<Option<i32>, Error> {
-        let asked = ["wait-for".into(), done(&self.name).into()].to_vec();
+        let asked = ["wait-for".into(), done(&self.lease).into()].to_vec();
         // If the server ends while we wait, the session has ended with it.
         let _server_gone = self.tmux.run("wait-for", asked).await;
         let text = std::fs::read_to_string(&self.exit).unwrap_or_default();
@@ -190,10 +196,11 @@ impl Session {
 
     /// Ends the session with everything in it. Doing it again is no error.
     pub async fn stop(&self) -> Result<(), Error> {
-        let kill = ["kill-session".into(), "-t".into(), exactly(&self.name)].to_vec();
+        // By its number: another session may have its name by now.
+        let kill = ["kill-session".into(), "-t".into(), self.id.clone().into()].to_vec();
         match self.tmux.run("kill-session", kill).await {
             Ok(_) => {
-                let call = ["wait-for".into(), "-S".into(), done(&self.name).into()].to_vec();
+                let call = ["wait-for".into(), "-S".into(), done(&self.lease).into()].to_vec();
                 // The last session takes the server along, and with it everybody who waits.
                 let _server_gone = self.tmux.run("wait-for", call).await;
             }
@@ -230,8 +237,9 @@ fn exactly(name: &str) -> OsString {
     format!("={name}").into()
 }
 
-fn done(name: &str) -> String {
-    format!("done-{name}")
+/// By the attempt and not by the name: a late word about one session must not end the next.
+fn done(lease: &Lease) -> String {
+    format!("done-{lease}")
 }
 
 /// The end of what was collected, without the carriage returns of a terminal.

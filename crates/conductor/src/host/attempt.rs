@@ -310,11 +310,12 @@ async fn run_in_session(
         exit = session.exit(&spec) => Some(exit),
         _ = stopped.wait_for(|stopped| *stopped) => None,
     };
-    // Whatever it left running ends with it.
-    session.stop().await?;
+    // Whatever it left running ends with it; what cannot be ended now is, at the next start, and
+    // takes nothing away from what was done.
+    let stopped = session.stop().await;
     match ended {
         Some(exit) => Ok(End::Exited(exit?)),
-        None => Ok(End::Stopped),
+        None => stopped.map(|()| End::Stopped).map_err(Trouble::from),
     }
 }
 

@@ -72,8 +72,7 @@ impl Host {
         let check = check::Check { log: check.log.with_extension("before.log"), ..check.clone() };
         let mut baselines = self.baselines.lock().await;
         let run = baselines.of(&self.repo, dir, &base, &check).await?;
-        let answered = run.exit.failure().is_none();
-        Ok(answered.then(|| Before { passed: run.passed, outcome: run.outcome.clone() }))
+        Ok(run.map(|run| Before { passed: run.passed, outcome: run.outcome.clone() }))
     }
 
     /// Puts away the tree of checks that were given up. Their process was killed with the giving

@@ -7,13 +7,15 @@
 use std::collections::BTreeSet;
 
 use super::quality::{Thresholds, quality};
+use crate::limits;
 use crate::outcome::Outcome;
 
 /// Between the name of a check and that of a test.
 const SEPARATOR: &str = ": ";
 
-/// Everything that fails in a check, by name: `check: test` for each test, and `check` alone for
-/// whatever is no test.
+/// Everything that fails in a check, by name: `check: test` for each test, `check: what is wrong`
+/// for whatever is no test, and `check` alone if nothing of it is known. Names are compared as they
+/// are: coverage that is missing does not excuse a test that fails.
 #[must_use]
 pub fn failures(
     check: &str,
@@ -28,21 +30,14 @@ pub fn failures(
         Some(outcome) => {
             let tests: BTreeSet<String> =
                 outcome.failures().map(|(test, _)| test.to_owned()).collect();
-            let is_more = !quality(wanted, None, outcome, &tests).is_empty();
-            let named = tests.iter().map(|test| format!("{check}{SEPARATOR}{test}"));
-            match is_more || tests.is_empty() {
-                true => named.chain(whole()).collect(),
-                false => named.collect(),
-            }
+            let more = quality(wanted, None, outcome, &tests);
+            let more = more.iter().take(limits::OBJECTIONS_MAX).map(ToString::to_string);
+            let all = tests.iter().cloned().chain(more);
+            let named: BTreeSet<String> =
+                all.map(|what| format!("{check}{SEPARATOR}{what}")).collect();
+            if named.is_empty() { whole() } else { named }
         }
     }
-}
-
-/// Whether a list of failures covers this one: by its name, or by that of its whole check.
-#[must_use]
-pub fn blames(failing: &BTreeSet<String>, name: &str) -> bool {
-    let check = name.split_once(SEPARATOR).map(|(check, _)| check);
-    failing.contains(name) || check.is_some_and(|check| failing.contains(check))
 }
 
 #[cfg(test)]
@@ -65,17 +60,10 @@ mod tests {
         assert_eq!(named(&plain, false, None), ["unit"]);
         assert_eq!(named(&plain, false, Some(&Outcome::default())), ["unit"], "it says nothing");
         let covered = Thresholds { coverage_min: Some(Percent::ALL), ..plain };
-        assert_eq!(named(&covered, false, Some(&outcome)), ["unit", "unit: divides"]);
+        let bare = "unit: no coverage was measured; at least 100 % is asked for";
+        assert_eq!(named(&covered, false, Some(&outcome)), ["unit: divides", bare]);
         outcome.break_off("src", "does not compile");
-        assert_eq!(named(&plain, false, Some(&outcome)), ["unit", "unit: divides"]);
-    }
-
-    #[test]
-    fn a_check_that_failed_as_a_whole_covers_its_tests() {
-        let whole = BTreeSet::from(["unit".to_owned()]);
-        assert!(blames(&whole, "unit") && blames(&whole, "unit: a"));
-        assert!(!blames(&whole, "units: a") && !blames(&whole, "lint"));
-        let one = BTreeSet::from(["unit: a".to_owned()]);
-        assert!(blames(&one, "unit: a") && !blames(&one, "unit: b") && !blames(&one, "unit"));
+        let broken = "unit: src cannot be built or loaded: does not compile";
+        assert_eq!(named(&plain, false, Some(&outcome)), ["unit: divides", broken]);
     }
 }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::change::Company;
 use super::lane::{Lane, LaneId, LaneStage};
 use super::queue::MergeQueue;
-use crate::gates;
 use crate::ids::{Commit, TaskId};
 use crate::limits;
 
@@ -80,12 +79,11 @@ impl MergeQueue {
             names.into_iter().take(limits::MERGE_TESTS_NAMED_MAX).cloned().collect()
         };
         let (excused, blamed): (Vec<&String>, Vec<&String>) =
-            report.failed.iter().partition(|name| gates::blames(&self.baseline, name));
+            report.failed.iter().partition(|name| self.baseline.contains(*name));
         if blamed.is_empty() {
             let flaky: BTreeSet<&String> =
                 earlier.iter().flatten().filter(|name| !report.failed.contains(*name)).collect();
-            let flaky =
-                flaky.into_iter().filter(|name| !gates::blames(&self.baseline, name)).collect();
+            let flaky = flaky.into_iter().filter(|name| !self.baseline.contains(*name)).collect();
             return Ok(AfterTests::Passed { flaky: named(flaky), excused: named(excused) });
         }
         let failed = named(blamed);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::State;
 use super::decide::Decision;
 use super::failure::{Blow, failed_attempt};
-use super::people::signed;
+use crate::approval::Right;
 use crate::council::{
     Brief, CheckStanding, Checked, Choice, Convening, Convocation, Council, CouncilId, Dropped,
     Evidence, Findings, Member, NotInSession, Outcome, Petition, ProblemKey, Question, Session,
@@ -158,7 +158,7 @@ impl State {
     ) -> Decision {
         let (task, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
-        signed(by)?;
+        self.may(by, Right::Direct)?;
         if mission.paused.is_some() {
             return Err(Refusal::MissionPaused { mission: mission.id });
         }

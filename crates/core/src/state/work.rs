@@ -147,13 +147,20 @@ impl State {
         let renewal = |fence: &Fence| {
             let lease = self.lease(*fence)?;
             let ttl = self.silence_ms(self.task(lease.task)?, self.mission(lease.mission)?);
-            let half_over = lease.expires_at.ms_since(now) <= ttl / 2;
+            let half_over = self.renewal_at(lease)? <= now;
             let expires_at = now.plus_ms(ttl);
             let worth = half_over || self.awaits_heartbeat(*fence);
             worth.then_some(Event::LeaseRenewed { fence: *fence, expires_at })
         };
         let distinct: BTreeSet<&Fence> = fences.iter().collect();
         distinct.into_iter().filter_map(renewal).collect()
+    }
+
+    /// When a lease is half over: from then on a heartbeat renews it.
+    #[must_use]
+    pub fn renewal_at(&self, lease: &Lease) -> Option<Timestamp> {
+        let ttl = self.silence_ms(self.task(lease.task)?, self.mission(lease.mission)?);
+        Some(Timestamp(lease.expires_at.0.saturating_sub(ttl / 2)))
     }
 
     /// Whether others wait for the agent of this attempt to be online.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kapelle_core::approval::{OverrideAction, Subject};
+use kapelle_core::approval::OverrideAction;
 use kapelle_core::event::Interruption;
 use kapelle_core::locks::LockGrant;
 use kapelle_core::plan::{PlannedTask, Priority};
@@ -24,8 +24,9 @@ pub(super) struct Queue {
     tasks: BTreeMap<TaskId, Waiting>,
     /// Who has which file, and until when.
     locks: BTreeMap<Arc<str>, (TaskId, Timestamp)>,
-    /// Since when locks are kept strictly, if they are.
-    strict_since: Option<Timestamp>,
+    /// The attempt that was the last to begin, and the one after which locks are kept strictly.
+    begun: Fence,
+    strict_after: Option<Fence>,
     /// What is locked by the grant that is being judged.
     taken: Option<LockGrant>,
     /// Attempts of whose agents nobody has heard.
@@ -34,6 +35,13 @@ pub(super) struct Queue {
     kept: Option<Fence>,
     /// To whom people gave tasks.
     bound: BTreeMap<TaskId, AgentId>,
+}
+
+/// A task that waits for the same agents as another.
+#[derive(Debug)]
+struct Rival {
+    task: TaskId,
+    paid: bool,
 }
 
 #[derive(Debug)]
@@ -72,8 +80,8 @@ impl Queue {
             }
             Event::SettingsChanged { settings, .. } => {
                 self.settings = (**settings).clone();
-                self.strict_since = match settings.queue.contention {
-                    Contention::Hold => self.strict_since.or(Some(record.at)),
+                self.strict_after = match settings.queue.contention {
+                    Contention::Hold => self.strict_after.or(Some(self.begun)),
                     Contention::Deprioritise => None,
                 };
             }
@@ -129,6 +137,7 @@ impl Queue {
                     self.locks.extend(lock.paths.into_iter().map(|path| (path, held)));
                 }
                 self.judge_files(*task, shadow)?;
+                self.begun = *fence;
             }
             _ => {}
         }
@@ -153,10 +162,10 @@ impl Queue {
         if self.settings.queue.contention != Contention::Hold {
             return Ok(());
         }
-        for (_, lease) in shadow.leases() {
+        for (fence, lease) in shadow.leases() {
             let other = &self.waiting(lease.task)?.plan.files;
             let shared = files.iter().find(|path| other.contains(path));
-            let since_hold = self.strict_since.is_some_and(|at| lease.granted_at >= at);
+            let since_hold = self.strict_after.is_some_and(|last| fence > last);
             ensure(shared.is_none() || !since_hold, || {
                 format!("{granted:?} and {:?} have {shared:?} in hand", lease.task)
             })?;
@@ -219,27 +228,23 @@ impl Queue {
                 (false, _) => None,
             };
             waiting.promised &= waiting.since.is_some();
-            let ended = matches!(
-                task.stage,
-                Stage::Done
-                    | Stage::DeadLetter
-                    | Stage::Blocked { .. }
-                    | Stage::Approval { subject: Subject::Merge(_) }
-            );
+            let ended =
+                matches!(task.stage, Stage::Done | Stage::DeadLetter | Stage::Blocked { .. });
             if ended || shadow.mission(task.mission).is_some_and(|m| m.has_ended()) {
                 self.locks.retain(|_, (holder, _)| *holder != task.id);
             }
         }
     }
 
-    /// All who wait for the same role in missions that may start something.
+    /// All who wait for the same role in missions that may start something, and whether money is
+    /// there for whichever agent takes them.
     fn rivals(
         &self,
         granted: TaskId,
         facts: &Facts,
         (books, providers): (&Books, &Providers),
         (shadow, now): (&State, Timestamp),
-    ) -> Result<Vec<TaskId>, String> {
+    ) -> Result<Vec<Rival>, String> {
         let role = |id: TaskId| -> Option<Role> {
             let task = shadow.task(id)?;
             Some(task.phase(&facts.mission(task.mission).ok()?.policy)?.role())
@@ -252,9 +257,9 @@ impl Queue {
             let attempt = mission.policy.budget.attempt_usd_max;
             let stopped = mission.paused || mission.ended;
             let held = self.holds(*id) || !providers.are_free(task.mission);
-            if Some(role) == wanted && !held && !stopped && books.affords(task, role, attempt, now)
-            {
-                rivals.push(*id);
+            if Some(role) == wanted && !held && !stopped {
+                let paid = books.affords(task, role, attempt, now);
+                rivals.push(Rival { task: *id, paid });
             }
         }
         Ok(rivals)
@@ -264,7 +269,7 @@ impl Queue {
         &self,
         granted: TaskId,
         pick: Option<Pick>,
-        rivals: &[TaskId],
+        rivals: &[Rival],
         now: Timestamp,
     ) -> Verdict {
         let own = self.waiting(granted)?;
@@ -272,7 +277,7 @@ impl Queue {
             // Others judge what starts without having waited.
             return Ok(());
         }
-        for &id in rivals {
+        for id in rivals.iter().filter(|rival| rival.paid).map(|rival| rival.task) {
             let rival = self.waiting(id)?;
             match pick {
                 None => return Err(format!("nobody says why {granted:?} goes first")),
@@ -297,8 +302,9 @@ impl Queue {
         Ok(())
     }
 
-    fn is_best(&self, id: TaskId, rivals: &[TaskId]) -> Result<bool, String> {
-        for &other in rivals {
+    /// A limit that holds one agent back may leave another free, so who cannot be paid counts here.
+    fn is_best(&self, id: TaskId, rivals: &[Rival]) -> Result<bool, String> {
+        for other in rivals.iter().map(|rival| rival.task) {
             if other != id && self.rank(other)? >= self.rank(id)? {
                 return Ok(false);
             }

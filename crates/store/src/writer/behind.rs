@@ -49,7 +49,8 @@ const SNAPSHOT_RECORDS_AT_END: u64 = 1_000;
 /// How long a snapshot is left alone while it is made.
 const SNAPSHOT_LOOK: Duration = Duration::from_millis(100);
 
-/// After a failure the fold begins from the start of the journal, so it is not tried at once.
+/// After a failure the fold begins from the start of the journal, and the search keeps appends
+/// waiting, so neither is tried again at once.
 const FOLD_RETRY: Duration = Duration::from_secs(5);
 
 /// Why the tables cannot be folded, if they cannot.
@@ -69,6 +70,8 @@ pub(super) struct Behind {
     fold_after: Option<Instant>,
     /// When the search was extended last, if there is something that it does not know yet.
     unsearchable_since: Option<Instant>,
+    /// Extending the search failed; it is not tried again before this.
+    search_after: Option<Instant>,
     snapshots: Snapshots,
     /// When the last piece of work was done.
     rested: Instant,
@@ -103,6 +106,7 @@ impl Behind {
             more: written < head,
             fold_after: None,
             unsearchable_since,
+            search_after: None,
             snapshots: Snapshots::default(),
             rested: Instant::now(),
             complaint,
@@ -123,7 +127,8 @@ impl Behind {
     fn due(&self, news: &News) -> Option<Instant> {
         match self.fold_due(news) {
             Some(moment) => Some(moment),
-            None if self.search_waits() || self.snapshot_waits() => Some(self.rested + LULL),
+            None if self.snapshot_waits() => Some(self.rested + LULL),
+            None if self.search_waits() => Some(self.search_after.unwrap_or(self.rested + LULL)),
             None if self.snapshots.under_way.is_some() => Some(self.rested + SNAPSHOT_LOOK),
             None => None,
         }
@@ -149,16 +154,25 @@ impl Behind {
             // Reported where it is kept; appends go on.
             let _ = self.fold();
             let overdue = |since: Instant| since.elapsed() >= SEARCH_UNDER_LOAD;
-            if self.search_waits() && self.unsearchable_since.is_some_and(overdue) {
-                let _ = self.extend_search();
+            if self.may_search() && self.unsearchable_since.is_some_and(overdue) {
+                self.try_search();
             }
-        } else if self.search_waits() {
-            // The search is a help and no promise: what fails is tried again with the next batch.
-            let _ = self.extend_search();
+        } else if self.may_search() {
+            self.try_search();
         } else {
             self.take_snapshot();
         }
         self.rested = Instant::now();
+    }
+
+    fn may_search(&self) -> bool {
+        self.search_waits() && self.search_after.is_none_or(|after| Instant::now() >= after)
+    }
+
+    /// The search is a help and no promise: what fails is tried again after a while.
+    fn try_search(&mut self) {
+        let failed = self.extend_search().is_err();
+        self.search_after = failed.then(|| Instant::now() + FOLD_RETRY);
     }
 
     fn flush(&mut self, waiting: Vec<Done<Seq>>) {
@@ -171,7 +185,8 @@ impl Behind {
     /// Does everything that was left for later.
     fn finish(mut self) -> Result<(), Error> {
         self.fold_all()?;
-        self.search_on()?;
+        // What it does not know now, the next start tells it.
+        let _ = self.search_on();
         let Some(fold) = &self.fold else { return Ok(()) };
         let enough = fold.seq().0 >= self.snapshots.last.0 + SNAPSHOT_RECORDS_AT_END;
         if enough && let Some(body) = snapshot::encode(fold, self.pending.head()) {

@@ -31,6 +31,13 @@ struct Group {
     waiting: Vec<Done<Head>>,
 }
 
+/// However this thread ends, the other one must not wait for it.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.pending.end();
+    }
+}
+
 impl Desk {
     pub(super) fn new(
         store: Box<dyn Backend>,

@@ -56,4 +56,11 @@ async fn the_index_of_an_unfinished_delivery_is_freed() {
     assert_eq!(repo.free_stale_locks().await.unwrap(), std::slice::from_ref(&lock));
     drop(left_long_ago(&lock));
     assert!(repo.free_stale_locks().await.unwrap().is_empty(), "the note counts once");
+
+    let note = repo.git_dir().join("kapelle-delivery");
+    drop(left_long_ago(&note));
+    fs::write(&note, lock.to_str().unwrap()).unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(7_200);
+    File::options().write(true).open(&note).unwrap().set_modified(long_ago).unwrap();
+    assert!(repo.free_stale_locks().await.unwrap().is_empty(), "it was made an hour later");
 }

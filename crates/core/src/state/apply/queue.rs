@@ -15,7 +15,9 @@ impl State {
         let Some(task) = self.task(id) else { return };
         let (was, is) = (is_in_hand(old), is_in_hand(&task.stage));
         let (ready, open) = (task.stage == Stage::Ready, is_open(&task.stage));
-        let ended = !is && !open;
+        // What waits for a person's word keeps its files: nobody should have to say it twice.
+        let gated = matches!(task.stage, Stage::Approval { .. });
+        let ended = !is && !open && !gated;
         let schedule = &mut self.schedule;
         schedule.in_hand = (schedule.in_hand + u32::from(is)).saturating_sub(u32::from(was));
         if open {
