@@ -49,8 +49,6 @@ pub struct Tmux {
 pub struct Session {
     tmux: Tmux,
     name: String,
-    /// The number that tmux gave it.
-    id: String,
     lease: Lease,
     exit: PathBuf,
 }
@@ -78,11 +76,9 @@ impl Tmux {
             _ => {}
         }
         let mut args: Vec<OsString> =
-            ["new-session", "-d", "-P", "-F", "#{session_id}", "-s", name]
-                .into_iter()
-                .chain(["-x", "200", "-y", "50", "-c"])
+            ["new-session", "-d", "-s", name, "-x", "200", "-y", "50", "-c"]
                 .map(OsString::from)
-                .collect();
+                .to_vec();
         args.push(spec.dir.clone().into());
         let lease = (LEASE_VARIABLE.to_owned(), OsString::from(spec.lease.to_string()));
         for (variable, value) in spec.env.iter().map(|(k, v)| (k.clone(), v.clone())).chain([lease])
@@ -101,9 +97,8 @@ impl Tmux {
         args.extend([self.socket.clone().into(), done(&spec.lease).into()]);
         std::fs::File::create(&spec.log)
             .map_err(|source| Error::File { path: spec.log.clone(), source })?;
-        let id = self.run("new-session", args).await?.trim().to_owned();
-        let (tmux, name, lease) = (self.clone(), name.into(), spec.lease.clone());
-        Ok(Session { tmux, name, id, lease, exit })
+        self.run("new-session", args).await?;
+        Ok(Session { tmux: self.clone(), name: name.into(), lease: spec.lease.clone(), exit })
     }
 
     /// Ends the session of this name, if there is one.
@@ -194,18 +189,24 @@ impl Session {
         })
     }
 
+    /// Whether the session that has its name now is itself, and not the next one in its seat.
+    async fn has_its_name(&self) -> Result<bool, Error> {
+        let asked = ["show-environment".into(), "-t".into(), exactly(&self.name)];
+        let asked = asked.into_iter().chain([LEASE_VARIABLE.into()]).collect();
+        match self.tmux.run("show-environment", asked).await {
+            Ok(said) => Ok(said.trim() == format!("{LEASE_VARIABLE}={}", self.lease)),
+            Err(Error::Failed { .. }) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
     /// Ends the session with everything in it. Doing it again is no error.
     pub async fn stop(&self) -> Result<(), Error> {
-        // By its number: another session may have its name by now.
-        let kill = ["kill-session".into(), "-t".into(), self.id.clone().into()].to_vec();
-        match self.tmux.run("kill-session", kill).await {
-            Ok(_) => {
-                let call = ["wait-for".into(), "-S".into(), done(&self.lease).into()].to_vec();
-                // The last session takes the server along, and with it everybody who waits.
-                let _server_gone = self.tmux.run("wait-for", call).await;
-            }
-            Err(Error::Failed { .. }) => {}
-            Err(other) => return Err(other),
+        if self.has_its_name().await? {
+            self.tmux.end(&self.name).await?;
+            let call = ["wait-for".into(), "-S".into(), done(&self.lease).into()].to_vec();
+            // The last session takes the server along, and with it everybody who waits.
+            let _server_gone = self.tmux.run("wait-for", call).await;
         }
         // A terminal that is gone is a request to end; the command has a terminal of its own
         // besides, and may not hear of it.

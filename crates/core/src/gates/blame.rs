@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(named(&plain, false, None), ["unit"]);
         assert_eq!(named(&plain, false, Some(&Outcome::default())), ["unit"], "it says nothing");
         let covered = Thresholds { coverage_min: Some(Percent::ALL), ..plain };
-        let bare = "unit: no coverage was measured; at least 100 % is asked for";
+        let bare = "unit: no coverage was measured; at least 100.00 % is asked for";
         assert_eq!(named(&covered, false, Some(&outcome)), ["unit: divides", bare]);
         outcome.break_off("src", "does not compile");
         let broken = "unit: src cannot be built or loaded: does not compile";

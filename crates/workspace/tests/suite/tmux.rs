@@ -56,6 +56,23 @@ async fn ending_a_session_leaves_its_namesakes_alone() {
     tenth.stop().await.unwrap();
 }
 
+/// Whoever is late with ending an attempt must not end the next one in its seat.
+#[tokio::test]
+async fn ending_a_session_late_leaves_the_next_in_its_seat_alone() {
+    let (fixture, dir) = (Fixture::new(), short());
+    let tmux = Tmux::at(&dir.path().join("s"));
+    let first = tmux.start("developer-1", &spec(&fixture, "exit 0")).await.unwrap();
+    first.exit(&spec(&fixture, "exit 0")).await.unwrap();
+    let next = Spec { log: fixture.path("next.log"), ..spec(&fixture, "exec sleep 1000") };
+    let mut lease = next.lease.clone();
+    lease.fence = kapelle_core::Fence(8);
+    let next = tmux.start("developer-1", &Spec { lease, ..next }).await.unwrap();
+    first.stop().await.unwrap();
+    assert_eq!(tmux.sessions().await.unwrap(), ["developer-1"]);
+    next.stop().await.unwrap();
+    assert_eq!(tmux.sessions().await.unwrap(), Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_name_cannot_be_more_than_a_name() {
     let (fixture, dir) = (Fixture::new(), short());
