@@ -8,6 +8,7 @@ mod asking_rules;
 mod completion;
 mod council;
 mod council_rules;
+mod dependencies;
 mod escalation;
 mod failure_rules;
 mod fixture;
