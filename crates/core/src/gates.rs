@@ -12,7 +12,7 @@ mod phases;
 mod quality;
 mod reviews;
 
-pub use blame::failures;
+pub use blame::{failures, name};
 pub use criteria::{Criterion, Done, Judged};
 pub use mocks::{Mock, mocked_units};
 pub use objection::{Objection, explain};

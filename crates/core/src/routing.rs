@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 pub use catalogue::{Catalogue, InvalidCatalogue, Lineage, Model, ModelName, Tier};
-pub use route::{NoCouncil, NoRoute, Reason, Route, Unavailable};
+pub use route::{NoRoute, Reason, Route, Unavailable};
 pub use work::{Failed, SecurityChecks, Work, WorkKind};
 
 use crate::ids::Role;
@@ -35,14 +35,11 @@ pub struct Policy {
     pub shards: BTreeMap<WorkKind, Provider>,
     /// Work that takes longer than this is no simple work (RTE-03).
     pub long_minutes: u32,
-    /// The families that are asked first when a council meets.
-    pub council: Vec<Lineage>,
 }
 
 impl Default for Policy {
     fn default() -> Policy {
         let shard = |kind, provider: &str| (kind, Provider::new(provider));
-        let lineage = |name: &str| Lineage(name.into());
         Policy {
             models: Catalogue::default(),
             without_key: BTreeSet::new(),
@@ -55,7 +52,6 @@ impl Default for Policy {
                 shard(WorkKind::Analysis, "gemini"),
             ]),
             long_minutes: 30,
-            council: ["deepseek", "gemini", "gpt"].map(lineage).to_vec(),
         }
     }
 }
@@ -77,9 +73,6 @@ pub fn default_tier(role: Role) -> Tier {
         Role::Judge => Tier::Premium,
     }
 }
-
-/// How many families a council needs at least.
-pub const COUNCIL_LINEAGES_MIN: usize = 2;
 
 impl Policy {
     /// Whoever could be asked.
@@ -231,40 +224,6 @@ impl Policy {
         } else {
             is_strong(model, work).then_some(Reason::Strength { kind })
         }
-    }
-
-    /// Who can sit in a council now: one model of each family that can be reached, the configured
-    /// families first, none of `not`, at most `seats` of them (CON-02, CON-15).
-    pub fn council(
-        &self,
-        seats: usize,
-        tier_max: Option<Tier>,
-        not: &[Lineage],
-        reach: impl Fn(&Provider) -> Result<(), Unavailable>,
-    ) -> Result<Vec<&Model>, NoCouncil> {
-        let max = tier_max.unwrap_or(Tier::Standard);
-        let is_member = |model: &&Model| {
-            model.tier <= max && !not.contains(&model.lineage) && reach(&model.provider).is_ok()
-        };
-        // The best of each family that is not too dear.
-        let mut best: BTreeMap<&Lineage, &Model> = BTreeMap::new();
-        let mut order: Vec<&Lineage> = self.council.iter().collect();
-        for model in self.models.enabled().filter(is_member) {
-            let known = best.entry(&model.lineage).or_insert(model);
-            if model.tier > known.tier {
-                *known = model;
-            }
-            if !order.contains(&&model.lineage) {
-                order.push(&model.lineage);
-            }
-        }
-        let members = order.into_iter().filter_map(|lineage| best.get(lineage).copied());
-        let members: Vec<&Model> = members.take(seats).collect();
-        if members.len() < COUNCIL_LINEAGES_MIN {
-            let lineages = members.into_iter().map(|model| model.lineage.clone()).collect();
-            return Err(NoCouncil { lineages, min: COUNCIL_LINEAGES_MIN });
-        }
-        Ok(members)
     }
 }
 

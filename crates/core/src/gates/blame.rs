@@ -33,11 +33,16 @@ pub fn failures(
             let more = quality(wanted, None, outcome, &tests);
             let more = more.iter().take(limits::OBJECTIONS_MAX).map(ToString::to_string);
             let all = tests.iter().cloned().chain(more);
-            let named: BTreeSet<String> =
-                all.map(|what| format!("{check}{SEPARATOR}{what}")).collect();
+            let named: BTreeSet<String> = all.map(|what| name(check, &what)).collect();
             if named.is_empty() { whole() } else { named }
         }
     }
+}
+
+/// How something that fails in a check is called.
+#[must_use]
+pub fn name(check: &str, what: &str) -> String {
+    format!("{check}{SEPARATOR}{what}")
 }
 
 #[cfg(test)]

@@ -170,11 +170,3 @@ fn told(because: &[(ModelName, Unavailable)]) -> String {
     let each = because.iter().map(|(model, why)| format!("{model} {why}"));
     each.collect::<Vec<_>>().join("; ")
 }
-
-/// Fewer than two families can vote, so the question goes to a person (CON-15).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("a council needs {min} families of models, and {} can be asked", .lineages.len())]
-pub struct NoCouncil {
-    pub lineages: Vec<Lineage>,
-    pub min: usize,
-}

@@ -235,28 +235,6 @@ fn a_disabled_model_is_not_chosen() {
     assert_ne!(&*route.model, "gpt-codex");
 }
 
-/// CON-15: members are those with a key, one of each family.
-#[test]
-fn a_council_is_made_of_the_families_that_have_keys() {
-    let policy = Policy::default();
-    let names = |seats, providers: &[&str]| {
-        let members = policy.council(seats, None, &[], keys(providers));
-        members.map(|members| members.iter().map(|m| m.name.to_string()).collect::<Vec<_>>())
-    };
-    let everybody = ["claude", "codex", "gemini", "deepseek", "mistral", "qwen"];
-    assert_eq!(names(3, &everybody).unwrap(), ["deepseek-chat", "gemini-pro", "gpt-codex"]);
-    assert_eq!(names(5, &everybody).unwrap()[3..], ["claude-sonnet", "codestral"]);
-    assert_eq!(names(3, &["claude", "deepseek"]).unwrap(), ["deepseek-chat", "claude-sonnet"]);
-    let alone = NoCouncil { lineages: vec![Lineage("claude".into())], min: 2 };
-    assert_eq!(names(3, &["claude"]), Err(alone));
-    let not = [Lineage("gemini".into())];
-    let members = policy.council(2, None, &not, all_reachable).unwrap();
-    assert_eq!(
-        members.iter().map(|m| &*m.name).collect::<Vec<_>>(),
-        ["deepseek-chat", "gpt-codex"]
-    );
-}
-
 /// RTE-06: a person reads it.
 #[test]
 fn a_route_explains_itself_in_a_sentence() {

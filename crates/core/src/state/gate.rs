@@ -92,8 +92,12 @@ fn blamed<'a>(policy: &Policy, results: &'a [CheckResult]) -> Vec<Blamed<'a>> {
         let before = before.map(|before| of(before.passed, before.outcome.as_ref()));
         let before = before.unwrap_or_default();
         let now = of(result.passed, result.outcome.as_deref());
-        // Of a check as a whole nobody knows whether it fails as it did before: it has to pass.
-        let is_new = |name: &String| *name == result.name || !before.contains(name);
+        // Only tests are excused: a threshold has to be met, and of a check without names nobody
+        // knows whether it fails as it did before.
+        let tests = result.outcome.iter().flat_map(|outcome| outcome.failures());
+        let tests: BTreeSet<String> =
+            tests.map(|(test, _)| gates::name(&result.name, test)).collect();
+        let is_new = |name: &String| !(tests.contains(name) && before.contains(name));
         let names: Vec<String> = now.into_iter().filter(is_new).collect();
         (!names.is_empty()).then_some(Blamed { result, names })
     };
@@ -105,7 +109,7 @@ pub(super) fn failed_checks(failed: &[Blamed<'_>]) -> Failure {
     let room = limits::FAILURE_CHARS_MAX / failed.len().max(1);
     let told = |blamed: &Blamed<'_>| {
         let Blamed { result, names } = blamed;
-        let own = format!("{}: ", result.name);
+        let own = gates::name(&result.name, "");
         let tests: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix(&own)).collect();
         let shown = tests.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
         let rest = tests.len().saturating_sub(NAMED_MAX);

@@ -5,7 +5,7 @@ use kapelle_core::failure::FailureKind;
 use kapelle_core::flow::Phase;
 use kapelle_core::gates::RedReason;
 use kapelle_core::merge::AfterTests;
-use kapelle_core::outcome::{Ended, Outcome, Percent};
+use kapelle_core::outcome::{Coverage, Ended, Outcome, Percent};
 use kapelle_core::policy::{Parser, Policy};
 use kapelle_core::report::Report;
 use kapelle_core::{Command, Effect, Event, limits, why};
@@ -249,10 +249,28 @@ fn a_missed_threshold_is_not_excused_by_a_test_that_failed_before() {
     let mut world = begun(policy);
     assert!(is_accepted(&red(&mut world, result(outcome(&[("new", Failed)])))));
     let mut before = outcome(&[("old", Failed)]);
-    before.coverage =
-        Some(kapelle_core::outcome::Coverage { lines_covered: 9, lines: 10, ..Default::default() });
+    before.coverage = Some(Coverage { lines_covered: 9, lines: 10, ..Coverage::default() });
     let now = outcome(&[("old", Failed), ("new", Passed)]);
     assert!(!is_accepted(&green(&mut world, with_before(result(now), before))));
+}
+
+/// Nor by having been missed before.
+#[test]
+fn a_threshold_that_was_missed_before_has_to_be_met() {
+    let mut policy = read();
+    policy.checks[0].reading.thresholds.coverage_min = Some(Percent(8_000));
+    let mut world = begun(policy);
+    assert!(is_accepted(&red(&mut world, result(outcome(&[("new", Failed)])))));
+    let uncovered = |tests| {
+        let mut outcome = outcome(tests);
+        let coverage = Coverage { lines_covered: 7, lines: 10, ..Coverage::default() };
+        outcome.coverage = Some(coverage);
+        CheckResult { passed: false, ..result(outcome) }
+    };
+    let before = Before { passed: false, outcome: uncovered(&[]).outcome.map(|outcome| *outcome) };
+    let now = CheckResult { before: Some(Box::new(before)), ..uncovered(&[("new", Passed)]) };
+    assert!(!is_accepted(&green(&mut world, now)));
+    assert!(told(&world).contains("70.00 % of the lines are covered"), "{}", told(&world));
 }
 
 /// The gate asks its host to look at the branch too, where that can tell something.
