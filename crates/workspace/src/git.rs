@@ -249,7 +249,7 @@ fn environment() -> BTreeMap<OsString, OsString> {
     env
 }
 
-/// How long to wait for the lock of another git before calling again.
+/// How long to wait for another git that is in the way before calling again.
 #[derive(Debug, Default)]
 struct Patience {
     waits: u32,
@@ -258,9 +258,9 @@ struct Patience {
 impl Patience {
     /// None if the call need not or should not be repeated.
     fn wait_after(&mut self, ended: &Result<Output, Error>) -> Option<Duration> {
-        let locked =
-            matches!(ended, Err(Error::Failed { stderr, .. }) if is_lock_contention(stderr));
-        if !locked || self.waits + 1 >= LOCK_TRIES_MAX {
+        let busy =
+            matches!(ended, Err(Error::Failed { stderr, .. }) if another_git_is_at_work(stderr));
+        if !busy || self.waits + 1 >= LOCK_TRIES_MAX {
             return None;
         }
         self.waits += 1;
@@ -270,8 +270,16 @@ impl Patience {
 
 /// Git says `Unable to create '….lock': File exists.` A reference that is not where it was
 /// expected is refused with other words: that is an answer, and never tried again.
-fn is_lock_contention(stderr: &str) -> bool {
-    stderr.contains(".lock': File exists")
+///
+/// Git also reads the records of all other worktrees, and gives up over one whose `commondir`
+/// another git has made and not yet written.
+fn another_git_is_at_work(stderr: &str) -> bool {
+    let half_made = stderr.lines().any(|line| {
+        line.contains("failed to read ")
+            && line.contains("/worktrees/")
+            && line.contains("/commondir: ")
+    });
+    half_made || stderr.contains(".lock': File exists")
 }
 
 fn shown(args: &[OsString]) -> String {
@@ -298,5 +306,14 @@ mod tests {
         let locked = "fatal: Unable to create 'refs/heads/work.lock': File exists.";
         assert_eq!(waits_ms(locked), [50, 100, 200, 400, 800, 1_600]);
         assert_eq!(waits_ms("fatal: bad object"), Vec::<u128>::new());
+    }
+
+    #[test]
+    fn a_worktree_that_another_git_is_making_is_waited_for() {
+        let half_made = "Preparing worktree (detached HEAD ee8f8f4)\n\
+                         fatal: failed to read /r/.git/worktrees/tree6/commondir: Success";
+        assert_eq!(waits_ms(half_made).len(), 6);
+        let missing = "fatal: failed to read /r/.git/HEAD: No such file or directory";
+        assert_eq!(waits_ms(missing), Vec::<u128>::new());
     }
 }
