@@ -93,7 +93,7 @@ pub enum Effect {
 pub struct Merge {
     pub task: TaskId,
     pub change: Commit,
-    pub message: String,
+    pub message: Arc<str>,
 }
 
 impl Effect {

@@ -159,7 +159,9 @@ impl<R: Rules> Engine<R> {
 
     /// The batch is durable: now it may be acted upon.
     pub fn committed<T>(&mut self, batch: Batch<T>) -> Actions<T> {
-        let changed: BTreeSet<Fence> = self.state.take_changed_effects().into_iter().collect();
+        let mut changed = self.state.take_changed_effects();
+        changed.sort_unstable();
+        changed.dedup();
         let mut actions = Actions { replies: batch.replies, start: Vec::new(), stop: Vec::new() };
         for fence in changed {
             match self.state.due().get(fence) {

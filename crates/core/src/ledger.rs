@@ -258,8 +258,7 @@ impl Ledger {
                 self.purses.move_reserved(from, to, usd);
             }
             None => {
-                let day = Scope::Day(Span::Day.number(reservation.at));
-                let is_new_day = !self.purses.is_known(day);
+                let is_new_day = !self.purses.is_known_day(Span::Day.number(reservation.at));
                 for scope in reservation.scopes().into_iter().flatten() {
                     self.purses.entry(scope).reserved += scope.weighs(usd, estimate);
                 }

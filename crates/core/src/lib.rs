@@ -7,6 +7,7 @@ pub mod activity;
 pub mod agents;
 pub mod approval;
 pub mod breaker;
+mod by_task;
 pub mod calendar;
 pub mod checklist;
 pub mod command;

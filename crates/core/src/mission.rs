@@ -61,6 +61,17 @@ pub struct Mission {
     pub(crate) riskiest: Option<Box<Assessment>>,
     /// Tasks that are ready but for a person's word.
     pub(crate) to_ask: BTreeSet<TaskId>,
+    /// What the state's sets of missions say of it.
+    pub(crate) listed: Wants,
+}
+
+/// What a mission wants to be done next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Wants {
+    pub chores: bool,
+    pub ready: bool,
+    pub merges: bool,
+    pub asks: bool,
 }
 
 /// What is on its way to the branch, and back.
@@ -73,7 +84,8 @@ pub(crate) struct Merging {
     pub rollbacks: BTreeMap<TaskId, Vec<TaskId>>,
     /// The lanes that should be formed next.
     pub planned: Vec<LanePlan>,
-    pub aboard: BTreeSet<TaskId>,
+    /// The tasks in lanes when somebody last looked, in order.
+    pub aboard: Vec<TaskId>,
     /// In flight, but no longer what the queue wants.
     pub stale: BTreeSet<Fence>,
     /// Chores of the queue that failed and wait a moment.
@@ -169,6 +181,17 @@ impl Mission {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.stage, MissionStage::Cancelled { .. } | MissionStage::Delivered { .. })
+    }
+
+    pub(crate) fn wants(&self) -> Wants {
+        let open = self.paused.is_none() && !self.has_ended();
+        let Merging { stale, planned, .. } = &self.merging;
+        Wants {
+            chores: open && !self.chores.is_empty(),
+            ready: open && self.counts.ready > 0,
+            merges: !stale.is_empty() || (open && !planned.is_empty()),
+            asks: open && !self.to_ask.is_empty(),
+        }
     }
 
     /// What landed on its branch; also why something of it cannot be taken back.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::by_task::ByTask;
 use crate::ids::{AgentId, MissionId, Role, TaskId};
 use crate::locks::LockTable;
 use crate::plan::Priority;
@@ -51,8 +52,6 @@ pub struct Ticket {
     /// From its start to the end of the longest chain behind it.
     pub chain_minutes: u32,
     pub files: Arc<[Arc<str>]>,
-    /// Only this agent may take it: a person reassigned it, or its session must go on.
-    pub assignee: Option<AgentId>,
     /// An attempt gave way to it: it goes before all others.
     pub promised: bool,
     pub entered_at: Timestamp,
@@ -69,7 +68,6 @@ struct Entry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum LaneKey {
-    Own(AgentId, MissionId),
     Pool(Role, MissionId, Reach),
     /// Its files are locked, and the policy says not to start it.
     Held,
@@ -115,7 +113,7 @@ pub enum NoWork {
 pub struct ReadyQueue {
     policy: QueuePolicy,
     territories: Territories,
-    entries: BTreeMap<TaskId, Entry>,
+    entries: ByTask<Box<Entry>>,
     lanes: BTreeMap<LaneKey, Lane>,
     held: BTreeMap<Role, BTreeSet<TaskId>>,
     by_file: BTreeMap<Arc<str>, BTreeSet<TaskId>>,
@@ -140,12 +138,12 @@ impl ReadyQueue {
 
     #[must_use]
     pub fn contains(&self, task: TaskId) -> bool {
-        self.entries.contains_key(&task)
+        self.entries.get(task).is_some()
     }
 
     #[must_use]
     pub fn ticket(&self, task: TaskId) -> Option<&Ticket> {
-        self.entries.get(&task).map(|entry| &entry.ticket)
+        self.entries.get(task).map(|entry| &entry.ticket)
     }
 
     /// How many tasks wait for the role.
@@ -153,6 +151,12 @@ impl ReadyQueue {
     pub fn depth(&self, role: Role) -> u32 {
         let all = (role, MissionId(0))..=(role, MissionId(u32::MAX));
         self.depths.range(all).map(|(_, depth)| depth).sum()
+    }
+
+    #[must_use]
+    pub fn has_any(&self, role: Role) -> bool {
+        let all = (role, MissionId(0))..=(role, MissionId(u32::MAX));
+        self.depths.range(all).next().is_some()
     }
 
     /// How many tasks of a mission wait for the role.
@@ -163,13 +167,13 @@ impl ReadyQueue {
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.len() == 0
     }
 
     /// The score of QUE-11, as things stand.
     #[must_use]
     pub fn score(&self, task: TaskId) -> Option<Points> {
-        let entry = self.entries.get(&task)?;
+        let entry = self.entries.get(task)?;
         Some(entry.ticket.standing.score(&self.policy, entry.locked_files > 0))
     }
 
@@ -185,7 +189,7 @@ impl ReadyQueue {
     #[must_use]
     pub fn list(&self, role: Role) -> Vec<TaskId> {
         let mut waiting: Vec<(bool, i64, TaskId)> = Vec::new();
-        for entry in self.entries.values().filter(|entry| entry.ticket.role == role) {
+        for (_, entry) in self.entries.iter().filter(|(_, entry)| entry.ticket.role == role) {
             waiting.push((entry.lane == LaneKey::Held, -entry.rank, entry.ticket.task));
         }
         waiting.sort_unstable();
@@ -196,12 +200,14 @@ impl ReadyQueue {
     /// the first.
     #[must_use]
     pub fn unlike(&self, agents: &[AgentId]) -> Vec<AgentId> {
-        let mut seen = BTreeSet::new();
-        let mut unlike = agents.to_vec();
-        unlike.retain(|agent| {
-            let fresh = seen.insert((agent.role, self.territories.bit_of(*agent)));
-            fresh || self.own(*agent).next().is_some()
-        });
+        let (mut seen, mut unlike) = (Vec::new(), Vec::new());
+        for &agent in agents {
+            let kind = (agent.role, self.territories.bit_of(agent));
+            if !seen.contains(&kind) {
+                seen.push(kind);
+                unlike.push(agent);
+            }
+        }
         unlike
     }
 
@@ -215,19 +221,14 @@ impl ReadyQueue {
         may_start: impl Fn(MissionId) -> bool,
     ) -> Vec<Pull> {
         let bit = self.territories.bit_of(agent);
-        let own = self.own(agent).map(|(mission, lane)| (mission, Source::OwnQueue, lane));
         let pool = self.pool(agent.role).filter(|(_, reach, _)| reach.includes(bit));
-        let pool = pool.map(|(mission, _, lane)| (mission, Source::Pool, lane));
-        let mut found = Vec::new();
-        for (_, source, lane) in own.chain(pool).filter(|(mission, _, _)| may_start(*mission)) {
-            found.extend(lane.by_rank().take(max).map(|rank| (source == Source::OwnQueue, rank)));
+        let mut found: Vec<ByRank> = Vec::new();
+        for (_, _, lane) in pool.filter(|(mission, ..)| may_start(*mission)) {
+            found.extend(lane.by_rank().take(max));
         }
         found.sort_unstable_by(|a, b| b.cmp(a));
-        let pull = |(own, rank): (bool, ByRank)| Pull {
-            task: rank.task(),
-            source: if own { Source::OwnQueue } else { Source::Pool },
-            pick: Pick::BestRank,
-        };
+        let pull =
+            |rank: ByRank| Pull { task: rank.task(), source: Source::Pool, pick: Pick::BestRank };
         found.into_iter().take(max).map(pull).collect()
     }
 
@@ -244,7 +245,7 @@ impl ReadyQueue {
         lanes.flat_map(move |(_, lane)| lane.by_rank().take(max)).map(ByRank::task)
     }
 
-    /// What the agent should take now: its own queue first, then what it may take from the pool.
+    /// What the agent should take now.
     pub fn pull(
         &self,
         agent: AgentId,
@@ -252,11 +253,6 @@ impl ReadyQueue {
         now: Timestamp,
         may_start: impl Fn(MissionId) -> bool,
     ) -> Result<Pull, NoWork> {
-        let own = self.own(agent).filter(|(mission, _)| may_start(*mission));
-        let own: Vec<&Lane> = own.map(|(_, lane)| lane).collect();
-        if let Some((task, pick)) = self.best_of(&own, outlook, now) {
-            return Ok(Pull { task, source: Source::OwnQueue, pick });
-        }
         let bit = self.territories.bit_of(agent);
         let mut foreign = false;
         let mut lanes = Vec::new();
@@ -280,20 +276,12 @@ impl ReadyQueue {
         }
     }
 
-    fn own(&self, agent: AgentId) -> impl Iterator<Item = (MissionId, &Lane)> {
-        let all = LaneKey::Own(agent, MissionId(0))..=LaneKey::Own(agent, MissionId(u32::MAX));
-        self.lanes.range(all).filter_map(|(key, lane)| match key {
-            LaneKey::Own(_, mission) => Some((*mission, lane)),
-            LaneKey::Pool(..) | LaneKey::Held => None,
-        })
-    }
-
     fn pool(&self, role: Role) -> impl Iterator<Item = (MissionId, Reach, &Lane)> {
         let first = LaneKey::Pool(role, MissionId(0), Reach::NONE);
         let last = LaneKey::Pool(role, MissionId(u32::MAX), Reach::ALL);
         self.lanes.range(first..=last).filter_map(|(key, lane)| match key {
             LaneKey::Pool(_, mission, reach) => Some((*mission, *reach, lane)),
-            LaneKey::Own(..) | LaneKey::Held => None,
+            LaneKey::Held => None,
         })
     }
 
@@ -302,7 +290,7 @@ impl ReadyQueue {
         if self.policy.strategy != Strategy::CriticalPath || outlook.agents <= 1 {
             return Some((best, Pick::BestRank));
         }
-        let Ticket { promised, standing, entered_at, .. } = self.entries.get(&best)?.ticket;
+        let Ticket { promised, standing, entered_at, .. } = self.entries.get(best)?.ticket;
         let may_be_overtaken = !promised
             && standing.priority != Priority::Critical
             && now.ms_since(entered_at) < self.policy.overtaken_ms_max;
@@ -323,13 +311,13 @@ impl ReadyQueue {
             self.by_file.entry(Arc::clone(path)).or_default().insert(task);
         }
         *self.depths.entry((ticket.role, ticket.mission)).or_default() += 1;
-        let entry = Entry {
+        let entry = Box::new(Entry {
             reach: self.territories.reach(ticket.role, &ticket.files),
             locked_files: u32::try_from(locked).unwrap_or(u32::MAX),
             rank: 0,
             lane: LaneKey::Held,
             ticket,
-        };
+        });
         self.place(entry);
     }
 
@@ -371,14 +359,6 @@ impl ReadyQueue {
         }
     }
 
-    /// Fact: a person gave the task to one agent, or back to all.
-    pub fn reassigned(&mut self, task: TaskId, assignee: Option<AgentId>) {
-        if let Some(mut entry) = self.lift(task) {
-            entry.ticket.assignee = assignee;
-            self.place(entry);
-        }
-    }
-
     /// Fact: these files were locked or freed. Only tasks that want them are scored anew.
     pub fn locks_changed(&mut self, paths: &[Arc<str>], locks: &LockTable) {
         let mut affected = BTreeSet::new();
@@ -399,7 +379,7 @@ impl ReadyQueue {
     pub fn reconfigured(&mut self, policy: QueuePolicy, territories: Territories) {
         self.policy = policy;
         self.territories = territories;
-        let waiting: Vec<TaskId> = self.entries.keys().copied().collect();
+        let waiting: Vec<TaskId> = self.entries.iter().map(|(task, _)| task).collect();
         for task in waiting {
             if let Some(mut entry) = self.lift(task) {
                 entry.reach = self.territories.reach(entry.ticket.role, &entry.ticket.files);
@@ -408,18 +388,17 @@ impl ReadyQueue {
         }
     }
 
-    fn place(&mut self, mut entry: Entry) {
-        let Ticket { task, mission, role, assignee, promised, .. } = entry.ticket;
+    fn place(&mut self, mut entry: Box<Entry>) {
+        let Ticket { task, mission, role, promised, .. } = entry.ticket;
         let locked = entry.locked_files > 0;
         let score = entry.ticket.standing.score(&self.policy, locked);
         entry.rank = match promised {
             true => i64::MAX,
             false => self.policy.rank(score, entry.ticket.entered_at, task),
         };
-        entry.lane = match assignee {
-            _ if locked && self.policy.contention == Contention::Hold => LaneKey::Held,
-            Some(agent) => LaneKey::Own(agent, mission),
-            None => LaneKey::Pool(role, mission, entry.reach),
+        entry.lane = match locked && self.policy.contention == Contention::Hold {
+            true => LaneKey::Held,
+            false => LaneKey::Pool(role, mission, entry.reach),
         };
         if entry.lane == LaneKey::Held {
             self.held.entry(role).or_default().insert(task);
@@ -430,8 +409,8 @@ impl ReadyQueue {
         self.entries.insert(task, entry);
     }
 
-    fn lift(&mut self, task: TaskId) -> Option<Entry> {
-        let entry = self.entries.remove(&task)?;
+    fn lift(&mut self, task: TaskId) -> Option<Box<Entry>> {
+        let entry = self.entries.remove(task)?;
         if entry.lane == LaneKey::Held {
             if let Some(held) = self.held.get_mut(&entry.ticket.role) {
                 held.remove(&task);

@@ -80,7 +80,7 @@ pub struct Task {
     pub(crate) before_in_batch: Option<TaskId>,
     pub(crate) next_in_batch: Option<TaskId>,
     /// The files that its attempts changed since it last began.
-    pub touched: BTreeSet<String>,
+    pub touched: Arc<BTreeSet<String>>,
     pub merged: Option<Commit>,
     pub spent: Usd,
     /// Of the model that made the latest attempt.
@@ -179,8 +179,12 @@ impl Task {
         self.accepted_by_phase.clear();
         self.skipped.clear();
         self.unfinished = None;
-        self.touched.clear();
+        self.touched = Arc::default();
         self.evidence.clear();
+    }
+
+    pub(crate) fn touch(&mut self, files: &[String]) {
+        Arc::make_mut(&mut self.touched).extend(files.iter().cloned());
     }
 
     /// What its score is made of; `minutes` for a plan that does not say.

@@ -11,6 +11,9 @@
 
 pub mod drivers;
 mod output;
+mod prepared;
+
+pub(crate) use prepared::Move;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +24,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// The identity of every commit that Kapelle itself makes.
 pub const IDENTITY_NAME: &str = "Kapelle";
@@ -178,38 +181,11 @@ impl Git {
     }
 
     async fn once(&self, accepted: &[i32], args: &[OsString]) -> Result<Output, Error> {
-        let arguments = || shown(args);
-        let mut child = self
-            .command(args)
-            .spawn()
-            .map_err(|source| Error::Start { dir: self.dir.clone(), source })?;
-        let pid = child.id();
-        let ended = tokio::time::timeout(CALL_TIME_MAX, output::collect(&mut child)).await;
-        let collected = match ended {
-            Ok(collected) => {
-                collected.map_err(|source| Error::Read { arguments: arguments(), source })?
-            }
-            Err(_elapsed) => {
-                // Terminated, not killed: git then removes the locks that it holds.
-                if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()) {
-                    let _already_gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
-                }
-                return Err(Error::TimedOut { arguments: arguments(), limit: CALL_TIME_MAX });
-            }
-        };
-        match collected.status.code() {
-            Some(code) if accepted.contains(&code) => match collected.stdout {
-                Some(stdout) => Ok(Output { code, stdout }),
-                None => {
-                    Err(Error::OutputTooLarge { arguments: arguments(), limit: STDOUT_BYTES_MAX })
-                }
-            },
-            _ => Err(Error::Failed {
-                arguments: arguments(),
-                status: collected.status.to_string(),
-                stderr: collected.stderr,
-            }),
-        }
+        ended(self.spawn(self.command(args))?, accepted, args).await
+    }
+
+    fn spawn(&self, mut command: Command) -> Result<Child, Error> {
+        command.spawn().map_err(|source| Error::Start { dir: self.dir.clone(), source })
     }
 
     /// Not killed when the caller loses interest: a git that is cut short leaves its locks in
@@ -223,6 +199,36 @@ impl Git {
         }
         command.args(&self.location).args(args);
         command
+    }
+}
+
+/// Waits for git's end, and reads its answer.
+async fn ended(mut child: Child, accepted: &[i32], args: &[OsString]) -> Result<Output, Error> {
+    let arguments = || shown(args);
+    let pid = child.id();
+    let ended = tokio::time::timeout(CALL_TIME_MAX, output::collect(&mut child)).await;
+    let collected = match ended {
+        Ok(collected) => {
+            collected.map_err(|source| Error::Read { arguments: arguments(), source })?
+        }
+        Err(_elapsed) => {
+            // Terminated, not killed: git then removes the locks that it holds.
+            if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()) {
+                let _already_gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            }
+            return Err(Error::TimedOut { arguments: arguments(), limit: CALL_TIME_MAX });
+        }
+    };
+    match collected.status.code() {
+        Some(code) if accepted.contains(&code) => match collected.stdout {
+            Some(stdout) => Ok(Output { code, stdout }),
+            None => Err(Error::OutputTooLarge { arguments: arguments(), limit: STDOUT_BYTES_MAX }),
+        },
+        _ => Err(Error::Failed {
+            arguments: arguments(),
+            status: collected.status.to_string(),
+            stderr: collected.stderr,
+        }),
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use kapelle_core::Commit;
 use tokio::sync::Mutex;
 
-use crate::git::{self, Git, args, drivers};
+use crate::git::{self, Git, Move, args, drivers};
 use crate::secrets;
 
 /// A change that touches more files than this is a mistake, or needs a person.
@@ -199,29 +199,51 @@ impl Repository {
     /// Refused while the branch is checked out somewhere: the files there would stay behind, and
     /// the next commit made there would undo everything that was landed.
     pub async fn advance(&self, branch: &str, from: &Commit, to: &Commit) -> Result<Advance> {
-        match self.standing(branch, Some(to)).await? {
-            Some(Standing { tip, .. }) if tip == *to => return Ok(Advance::Advanced),
-            Some(Standing { tip, dir: Some(dir) }) if tip == *from => {
-                return Err(Error::CheckedOut { branch: branch.into(), dir });
-            }
-            Some(Standing { tip, dir: None }) if tip == *from => {}
-            Some(Standing { tip, .. }) => return Ok(Advance::Moved { actual: Some(tip) }),
-            None => match self.branch_tip(branch).await? {
-                Some(actual) if actual == *from => {
-                    let (from, to) = (from.clone(), to.clone());
-                    return Err(Error::NotForward { branch: branch.into(), from, to });
-                }
-                actual => return Ok(Advance::Moved { actual }),
-            },
-        }
+        check_branch_name(branch)?;
         let name = format!("refs/heads/{branch}");
-        let asked = args!["update-ref", "-m", "kapelle: advance", name, to.as_str(), from.as_str()];
+        let note = "kapelle: advance";
+        let prepared = self.git.prepare(Move { name: &name, from, to, note }).await?;
+        match self.hindrance(branch, from, to).await {
+            Ok(None) => {}
+            Ok(Some(answer)) => {
+                prepared.abandon().await;
+                return Ok(answer);
+            }
+            Err(error) => {
+                prepared.abandon().await;
+                return Err(error);
+            }
+        }
+        if prepared.commit().await.is_ok() {
+            return Ok(Advance::Advanced);
+        }
+        // The branch has moved since, or another git has its lock: that one is waited for here.
+        let asked = args!["update-ref", "-m", note, name, to.as_str(), from.as_str()];
         match self.git.run(asked).await {
             Ok(_) => Ok(Advance::Advanced),
             Err(error) => match self.branch_tip(branch).await? {
                 Some(actual) if actual == *to => Ok(Advance::Advanced),
                 Some(actual) if actual == *from => Err(error.into()),
                 actual => Ok(Advance::Moved { actual }),
+            },
+        }
+    }
+
+    /// What keeps a branch from moving forward, if anything does.
+    async fn hindrance(&self, branch: &str, from: &Commit, to: &Commit) -> Result<Option<Advance>> {
+        match self.standing(branch, Some(to)).await? {
+            Some(Standing { tip, .. }) if tip == *to => Ok(Some(Advance::Advanced)),
+            Some(Standing { tip, dir: Some(dir) }) if tip == *from => {
+                Err(Error::CheckedOut { branch: branch.into(), dir })
+            }
+            Some(Standing { tip, dir: None }) if tip == *from => Ok(None),
+            Some(Standing { tip, .. }) => Ok(Some(Advance::Moved { actual: Some(tip) })),
+            None => match self.branch_tip(branch).await? {
+                Some(actual) if actual == *from => {
+                    let (from, to) = (from.clone(), to.clone());
+                    Err(Error::NotForward { branch: branch.into(), from, to })
+                }
+                actual => Ok(Some(Advance::Moved { actual })),
             },
         }
     }

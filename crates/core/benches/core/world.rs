@@ -17,7 +17,8 @@ pub struct World {
     engine: Engine,
     journal: Vec<Record>,
     running: VecDeque<(Fence, Effect)>,
-    commits: u64,
+    /// Made beforehand: what the world answers is not what is measured.
+    commits: Vec<Commit>,
     merged: u32,
 }
 
@@ -62,8 +63,8 @@ impl World {
     /// Tasks without dependencies, in missions of the largest size that a plan may have.
     pub fn with_tasks(tasks: u32) -> World {
         let (journal, running) = (Vec::new(), VecDeque::new());
-        let mut world =
-            World { engine: Engine::recover([]), journal, running, commits: 1, merged: 0 };
+        let commits = (0..u64::from(tasks)).map(|number| commit(number + 2)).collect();
+        let mut world = World { engine: Engine::recover([]), journal, running, commits, merged: 0 };
         let seats = BTreeMap::from([(Role::Developer, 8)]);
         world.send(Command::ConfigureTeam { seats, workers_max: 8 });
         let mut left = tasks;
@@ -109,8 +110,7 @@ impl World {
                 Command::FinishBranch { fence, tip: base.clone() }
             }
             Effect::RunAttempt { .. } => {
-                self.commits += 1;
-                let change = Some(commit(self.commits));
+                let change = self.commits.pop();
                 let outcome = AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()] };
                 Command::FinishAttempt { fence, outcome, spent: Spending::default() }
             }

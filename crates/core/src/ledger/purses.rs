@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::account::{Account, Crew, Purpose, Reservation};
 use super::pools::Pool;
 use crate::calendar::Span;
-use crate::ids::{AgentId, MissionId, Role, TaskId};
+use crate::ids::{AgentId, MissionId, TaskId};
 use crate::limits;
 use crate::money::Usd;
 use crate::time::Timestamp;
@@ -82,57 +82,68 @@ impl Reservation {
     }
 }
 
-/// Tasks are many and have a map of their own, so that the few others are found fast.
+/// The scopes of a mission are many and kept by mission, so that the few others are found fast.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Purses {
-    tasks: BTreeMap<(MissionId, Option<TaskId>), Purse>,
+    missions: BTreeMap<MissionId, OfMission>,
     others: BTreeMap<Scope, Purse>,
     /// Days before this one are forgotten, and nothing more can be reserved for them.
     pub(super) closed_days: u64,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct OfMission {
+    all: Purse,
+    retries: Purse,
+    tasks: BTreeMap<Option<TaskId>, Purse>,
+    agents: BTreeMap<Option<AgentId>, Purse>,
+}
+
 impl Purses {
     pub(super) fn get(&self, scope: Scope) -> Purse {
-        match scope {
-            Scope::Task(mission, task) => self.tasks.get(&(mission, task)),
+        let of = |mission: MissionId| self.missions.get(&mission);
+        let found = match scope {
+            Scope::Mission(mission) => of(mission).map(|of| &of.all),
+            Scope::Retries(mission) => of(mission).map(|of| &of.retries),
+            Scope::Task(mission, task) => of(mission).and_then(|of| of.tasks.get(&task)),
+            Scope::Agent(mission, agent) => of(mission).and_then(|of| of.agents.get(&agent)),
             other => self.others.get(&other),
-        }
-        .copied()
-        .unwrap_or_default()
+        };
+        found.copied().unwrap_or_default()
     }
 
-    pub(super) fn is_known(&self, scope: Scope) -> bool {
-        match scope {
-            Scope::Task(mission, task) => self.tasks.contains_key(&(mission, task)),
-            other => self.others.contains_key(&other),
-        }
+    pub(super) fn is_known_day(&self, day: u64) -> bool {
+        self.others.contains_key(&Scope::Day(day))
     }
 
     pub(super) fn entry(&mut self, scope: Scope) -> &mut Purse {
         match scope {
-            Scope::Task(mission, task) => self.tasks.entry((mission, task)).or_default(),
+            Scope::Mission(mission) => &mut self.of(mission).all,
+            Scope::Retries(mission) => &mut self.of(mission).retries,
+            Scope::Task(mission, task) => self.of(mission).tasks.entry(task).or_default(),
+            Scope::Agent(mission, agent) => self.of(mission).agents.entry(agent).or_default(),
             other => self.others.entry(other).or_default(),
         }
+    }
+
+    fn of(&mut self, mission: MissionId) -> &mut OfMission {
+        self.missions.entry(mission).or_default()
     }
 
     pub(super) fn tasks(
         &self,
         mission: MissionId,
     ) -> impl Iterator<Item = (Option<TaskId>, Purse)> {
-        let of_mission = (mission, None)..=(mission, Some(TaskId(u32::MAX)));
-        self.tasks.range(of_mission).map(|((_, task), purse)| (*task, *purse))
+        let tasks = self.missions.get(&mission).into_iter().flat_map(|of| &of.tasks);
+        tasks.map(|(task, purse)| (*task, *purse))
     }
 
     pub(super) fn agents(
         &self,
         mission: MissionId,
     ) -> impl Iterator<Item = (Option<AgentId>, Purse)> {
-        let last = AgentId { role: Role::ProductManager, seat: u32::MAX };
-        let of_mission = Scope::Agent(mission, None)..=Scope::Agent(mission, Some(last));
-        self.others.range(of_mission).filter_map(|(scope, purse)| match scope {
-            Scope::Agent(_, agent) => Some((*agent, *purse)),
-            _ => None,
-        })
+        let agents = self.missions.get(&mission).into_iter().flat_map(|of| &of.agents);
+        agents.map(|(agent, purse)| (*agent, *purse))
     }
 
     pub(super) fn days(&self) -> impl Iterator<Item = (u64, Purse)> {

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +22,12 @@ pub struct Change {
     pub paths: Paths,
 }
 
-/// The files that a change touches.
+/// The files that a change touches. Shared: a task, its change in the queue and what is known of its
+/// landing say the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "files", rename_all = "snake_case")]
 pub enum Paths {
-    Known(BTreeSet<String>),
+    Known(Arc<BTreeSet<String>>),
     /// Too many to name, or nobody said: it may touch anything.
     Unknown,
 }
@@ -33,11 +35,11 @@ pub enum Paths {
 impl Paths {
     /// A list that was cut off does not say what else was touched.
     #[must_use]
-    pub fn of(touched: &[String]) -> Paths {
+    pub fn of(touched: &Arc<BTreeSet<String>>) -> Paths {
         if touched.is_empty() || touched.len() >= limits::TOUCHED_PATHS_MAX {
             return Paths::Unknown;
         }
-        Paths::Known(touched.iter().cloned().collect())
+        Paths::Known(Arc::clone(touched))
     }
 
     #[must_use]
@@ -50,6 +52,13 @@ impl Paths {
             (Paths::Unknown, _) | (_, Paths::Unknown) => true,
         }
     }
+}
+
+/// What a plan has to know of a change that waits for its turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Waiting {
+    pub paths: Paths,
+    pub company: Company,
 }
 
 /// Best priority first, then the order of arrival.
@@ -84,6 +93,10 @@ pub(super) enum Place {
 }
 
 impl Entry {
+    pub fn waiting(&self) -> Waiting {
+        Waiting { paths: self.change.paths.clone(), company: self.company }
+    }
+
     pub fn key(&self) -> Key {
         (Reverse(self.change.priority), self.arrival, self.change.task)
     }
@@ -103,7 +116,7 @@ mod tests {
     use super::*;
 
     fn paths(names: &[&str]) -> Paths {
-        Paths::of(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
+        Paths::of(&Arc::new(names.iter().map(ToString::to_string).collect()))
     }
 
     /// A list of files that was cut at its limit must not pass for a disjoint change.
@@ -112,8 +125,10 @@ mod tests {
         assert!(paths(&["a", "b"]).overlaps(&paths(&["b", "c"])));
         assert!(!paths(&["a"]).overlaps(&paths(&["b"])));
         assert!(paths(&[]).overlaps(&paths(&["b"])));
-        let cut: Vec<String> = (0..limits::TOUCHED_PATHS_MAX).map(|i| i.to_string()).collect();
-        assert_eq!(Paths::of(&cut), Paths::Unknown);
-        assert_ne!(Paths::of(&cut[1..]), Paths::Unknown);
+        let cut = |from: usize| {
+            Arc::new((from..limits::TOUCHED_PATHS_MAX).map(|i| i.to_string()).collect())
+        };
+        assert_eq!(Paths::of(&cut(0)), Paths::Unknown);
+        assert_ne!(Paths::of(&cut(1)), Paths::Unknown);
     }
 }

@@ -1,8 +1,6 @@
 //! What happened to the queue. Each method is one fact of the journal, and total: a fact about
 //! something that is no longer there changes nothing.
 
-use std::collections::BTreeSet;
-
 use super::change::{Change, Company, Entry, Paths, Place};
 use super::lane::{Lane, LaneId, LaneStage, Step};
 use super::plan::LanePlan;
@@ -41,11 +39,11 @@ impl MergeQueue {
 
     /// A planned lane is formed. Its id follows from the order of the facts.
     pub fn formed(&mut self, plan: &LanePlan) -> LaneId {
-        self.hear(News::Order);
+        self.hear(News::Formed);
         let id = LaneId(self.next_lane);
         self.next_lane += 1;
-        let group: BTreeSet<TaskId> = plan.members.iter().chain(&plan.behind).copied().collect();
-        self.suspects.retain(|suspects| !suspects.iter().any(|task| group.contains(task)));
+        let formed = |task: &TaskId| plan.members.contains(task) || plan.behind.contains(task);
+        self.suspects.retain(|suspects| !suspects.iter().any(formed));
         let places = [(&plan.members, Place::Lane(id)), (&plan.behind, Place::Behind(id))];
         for (tasks, place) in places {
             for task in tasks {
@@ -153,8 +151,7 @@ impl MergeQueue {
                 let Some(entry) = self.entries.get_mut(&dependent) else { continue };
                 entry.change.needs.remove(&task);
                 if entry.place == Place::Waiting && entry.change.needs.is_empty() {
-                    let key = entry.key();
-                    self.ready.insert(key);
+                    self.ready.insert(entry.key(), entry.waiting());
                 }
             }
         }
@@ -233,7 +230,7 @@ impl MergeQueue {
         let Some(entry) = self.entries.get_mut(&task) else { return };
         entry.place = Place::Waiting;
         if entry.change.needs.is_empty() {
-            self.ready.insert(entry.key());
+            self.ready.insert(entry.key(), entry.waiting());
         }
     }
 

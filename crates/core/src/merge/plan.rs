@@ -79,6 +79,25 @@ impl MergeQueue {
         draft.lanes.into_iter().map(|lane| lane.plan).collect()
     }
 
+    /// A lane was formed. If it is the first of the plan, what is left of the plan is the plan,
+    /// unless somebody can come into sight now, or no longer has to wait for its turn alone.
+    pub(crate) fn plan_on(&self, planned: &mut Vec<LanePlan>) {
+        let is_first = planned.first().is_some_and(|first| {
+            let alone = |task: &TaskId| {
+                self.entries.get(task).is_some_and(|entry| entry.company == Company::Alone)
+            };
+            let formed = self.lanes.last().map(|lane| (&lane.members, &lane.behind));
+            formed == Some((&first.members, &first.behind))
+                && self.ready.len() + first.members.len() <= limits::MERGE_LOOKAHEAD_MAX
+                && self.suspects.len() < limits::MERGE_LOOKAHEAD_MAX
+                && !first.members.iter().any(alone)
+        });
+        match is_first {
+            true => drop(planned.remove(0)),
+            false => *planned = self.plan(),
+        }
+    }
+
     /// Whether lanes that are under way keep this change waiting: it has a file of theirs, or
     /// there is no room beside them.
     pub(super) fn is_held_up(&self, task: TaskId) -> bool {
@@ -116,9 +135,8 @@ impl MergeQueue {
 
     fn plan_ready<'a>(&'a self, draft: &mut Draft<'a>, probes: usize) {
         let batch_max = self.policy.batch_changes_max as usize;
-        for (_, _, task) in self.ready.iter().take(limits::MERGE_LOOKAHEAD_MAX) {
-            let Some(entry) = self.entries.get(task) else { continue };
-            if entry.company == Company::Alone {
+        for ((_, _, task), waiting) in self.ready.iter().take(limits::MERGE_LOOKAHEAD_MAX) {
+            if waiting.company == Company::Alone {
                 // It needs the queue for itself: nobody behind it starts before it had its turn.
                 if draft.lanes.is_empty() && self.lanes.is_empty() {
                     let plan = LanePlan { members: vec![*task], behind: Vec::new() };
@@ -126,7 +144,7 @@ impl MergeQueue {
                 }
                 return;
             }
-            let paths = &entry.change.paths;
+            let paths = &waiting.paths;
             match draft.place(paths, probes, batch_max) {
                 Some(index) => {
                     let lane = &mut draft.lanes[index];

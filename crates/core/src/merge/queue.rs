@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-use super::change::{Entry, Key, Place};
+use super::change::{Entry, Key, Place, Waiting};
 use super::lane::{Lane, LaneId, LaneStage, Step, Work};
 use super::policy::MergePolicy;
 use super::verdict::StaleWork;
@@ -14,8 +14,8 @@ pub struct MergeQueue {
     pub(super) policy: MergePolicy,
     pub(super) tip: Commit,
     pub(super) entries: BTreeMap<TaskId, Entry>,
-    /// Those that wait and need nothing that has not landed.
-    pub(super) ready: BTreeSet<Key>,
+    /// Those that wait and need nothing that has not landed, with what a plan has to know.
+    pub(super) ready: BTreeMap<Key, Waiting>,
     pub(super) needed_by: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// In the order in which they will land; each is built on the one before.
     pub(super) lanes: Vec<Lane>,
@@ -46,6 +46,8 @@ pub enum News {
     HeldUp,
     /// What is under way for the lanes.
     Lanes,
+    /// That, and the first lane that was planned is formed.
+    Formed,
     /// That, and who comes next.
     Order,
 }
@@ -85,7 +87,7 @@ impl MergeQueue {
             policy,
             tip,
             entries: BTreeMap::new(),
-            ready: BTreeSet::new(),
+            ready: BTreeMap::new(),
             needed_by: BTreeMap::new(),
             lanes: Vec::new(),
             suspects: VecDeque::new(),

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::policy::QueuePolicy;
+use crate::by_task::ByTask;
 use crate::ids::TaskId;
 
 /// How the open work compares with the agents who do it.
@@ -32,7 +33,7 @@ impl Outlook {
 /// The chains and the open work of one plan.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Chains {
-    minutes: BTreeMap<TaskId, Work>,
+    minutes: ByTask<Work>,
     open_minutes: u64,
 }
 
@@ -61,7 +62,7 @@ impl Chains {
 
     #[must_use]
     pub fn chain_minutes(&self, task: TaskId) -> u32 {
-        self.minutes.get(&task).map_or(0, |work| work.chain)
+        self.minutes.get(task).map_or(0, |work| work.chain)
     }
 
     #[must_use]
@@ -80,7 +81,7 @@ impl Chains {
     }
 
     fn set_open(&mut self, task: TaskId, open: bool) {
-        let Some(work) = self.minutes.get_mut(&task).filter(|work| work.open != open) else {
+        let Some(work) = self.minutes.get_mut(task).filter(|work| work.open != open) else {
             return;
         };
         work.open = open;

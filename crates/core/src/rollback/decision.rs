@@ -177,7 +177,7 @@ impl Landings {
     fn files<'a>(&'a self, tasks: &'a BTreeSet<TaskId>) -> impl Iterator<Item = &'a str> {
         let landed = tasks.iter().filter_map(|task| self.landed.get(task));
         let known = landed.filter_map(|landed| match &landed.landing.paths {
-            Paths::Known(files) => Some(files),
+            Paths::Known(files) => Some(files.iter()),
             Paths::Unknown => None,
         });
         known.flatten().map(String::as_str)

@@ -96,8 +96,11 @@ impl Landings {
         }
         match &landing.paths {
             Paths::Known(files) => {
-                for file in files {
-                    self.by_file.entry(file.clone()).or_default().insert(task);
+                for file in files.iter() {
+                    match self.by_file.get_mut(file) {
+                        Some(tasks) => _ = tasks.insert(task),
+                        None => _ = self.by_file.insert(file.clone(), BTreeSet::from([task])),
+                    }
                 }
             }
             Paths::Unknown => {
@@ -120,7 +123,7 @@ impl Landings {
         let Some(Landed { landing, .. }) = self.landed.remove(&task) else { return };
         self.boundless.remove(&task);
         if let Paths::Known(files) = &landing.paths {
-            for file in files {
+            for file in files.iter() {
                 forget(&mut self.by_file, file, task);
             }
         }

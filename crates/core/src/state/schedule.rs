@@ -117,7 +117,7 @@ impl State {
 
     fn attempt_by(&self, role: Role, now: Timestamp) -> Option<Vec<Event>> {
         let queue = &self.schedule.queue;
-        if queue.depth(role) == 0 {
+        if !queue.has_any(role) {
             return None;
         }
         let free: Vec<AgentId> = self.free_seats(role).collect();

@@ -156,7 +156,6 @@ fn ticket(graph: &Graph, chains: &Chains, dependents: &[Vec<usize>], n: usize, n
         },
         chain_minutes: chains.chain_minutes(TaskId(n as u32)),
         files: [].into(),
-        assignee: None,
         promised: false,
         entered_at: Timestamp(now * MINUTE_MS),
     }

@@ -2,6 +2,7 @@
 //! its tests pass.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kapelle_core::merge::{
     AfterConflict, AfterTests, Change, LaneId, MergePolicy, MergeQueue, Paths, Step, TestReport,
@@ -183,7 +184,7 @@ fn task(index: usize) -> TaskId {
 }
 
 fn change(index: usize, planned: &Planned, landed: &BTreeSet<TaskId>) -> Change {
-    let files: Vec<String> = planned.files.iter().map(ToString::to_string).collect();
+    let files = Arc::new(planned.files.iter().map(ToString::to_string).collect());
     let commit = format!("{:040x}", 1_000_000 + index).parse().unwrap();
     let needs = planned.needs.iter().map(|need| task(*need)).filter(|need| !landed.contains(need));
     Change {

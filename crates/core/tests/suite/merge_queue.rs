@@ -1,6 +1,7 @@
 //! The merge queue, rule by rule.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kapelle_core::merge::{
     AfterConflict, AfterTests, Change, LaneId, LanePlan, MergePolicy, MergeQueue, Paths, StaleWork,
@@ -15,7 +16,7 @@ fn commit(n: u64) -> Commit {
 const TIP: u64 = 1;
 
 fn change(task: u32, priority: i64, files: &[&str]) -> Change {
-    let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+    let files = Arc::new(files.iter().map(ToString::to_string).collect());
     let (commit, paths) = (commit(1_000 + u64::from(task)), Paths::of(&files));
     Change { task: TaskId(task), commit, priority, needs: BTreeSet::new(), paths }
 }

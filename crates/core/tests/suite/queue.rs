@@ -40,7 +40,6 @@ fn ticket(task: u32, standing: Standing) -> Ticket {
         standing,
         chain_minutes: standing.minutes,
         files: files(&[]),
-        assignee: None,
         promised: false,
         entered_at: START,
     }
@@ -189,15 +188,13 @@ fn with_hold_a_locked_task_waits_for_its_file() {
     assert_eq!(idle, Err(NoWork::WaitingForBackground(Role::Developer)));
 }
 
-/// QUE-17: its own queue, then the pool, then idle with a reason.
+/// QUE-17: the pool, then idle with a reason. What a person gave to an agent goes before both
+/// (`people_rules`).
 #[test]
-fn an_agent_pulls_its_own_work_first() {
-    let own = Ticket { assignee: Some(dev(2)), ..ticket(1, standing(Priority::Low, 1, 0, 30)) };
+fn an_agent_pulls_from_the_pool_of_its_role() {
     let tests = Ticket { role: Role::Tester, ..medium(4) };
-    let mut queue = queue(QueuePolicy::default(), [own, medium(2), medium(3), tests]);
+    let mut queue = queue(QueuePolicy::default(), [medium(2), medium(3), tests]);
     let pull = |queue: &ReadyQueue, seat| queue.pull(dev(seat), Outlook::NONE, START, |_| true);
-    let expected = Pull { task: TaskId(1), source: Source::OwnQueue, pick: Pick::BestRank };
-    assert_eq!(pull(&queue, 2), Ok(expected));
     let pooled = Pull { task: TaskId(2), source: Source::Pool, pick: Pick::BestRank };
     assert_eq!(pull(&queue, 1), Ok(pooled));
     queue.left(TaskId(2));
@@ -205,8 +202,6 @@ fn an_agent_pulls_its_own_work_first() {
     let idle = NoWork::WaitingForBackground(Role::Developer);
     assert_eq!(pull(&queue, 1), Err(idle));
     assert_eq!(idle.to_string(), "waiting_for_background: no developer task is ready");
-    queue.reassigned(TaskId(1), None);
-    assert_eq!(drain(&mut queue, dev(1), START), [1], "given back to all");
     assert_eq!(queue.depth(Role::Tester), 1);
 }
 

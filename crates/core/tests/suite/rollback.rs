@@ -1,6 +1,7 @@
 //! Rollback, rule by rule, and against a model of files and their writers.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kapelle_core::merge::Paths;
 use kapelle_core::rollback::{
@@ -14,7 +15,7 @@ fn commit(n: u32) -> Commit {
 }
 
 fn landing(task: u32, files: &[&str], needs: &[u32]) -> Landing {
-    let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+    let files = Arc::new(files.iter().map(ToString::to_string).collect());
     Landing {
         task: TaskId(task),
         name: format!("1-{task}"),

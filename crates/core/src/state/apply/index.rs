@@ -174,23 +174,24 @@ impl State {
         let index = (id.0 as usize).wrapping_sub(1);
         let Some(mission) = self.missions.get_mut(index) else { return };
         change(mission);
-        let open = mission.paused.is_none() && !mission.has_ended();
         self.scaling_stale = true;
-        let chores = open && !mission.chores.is_empty();
-        let ready = open && mission.counts.ready > 0;
-        let merging = &mission.merging;
-        let merges = !merging.stale.is_empty() || (open && !merging.planned.is_empty());
+        let (was, is) = (mission.listed, mission.wants());
+        // Nearly every change leaves all of them as they were.
+        if was == is {
+            return;
+        }
+        mission.listed = is;
         let sets = [
-            (&mut self.with_chores, chores),
-            (&mut self.with_ready, ready),
-            (&mut self.with_merges, merges),
-            (&mut self.with_asks, open && !mission.to_ask.is_empty()),
+            (&mut self.with_chores, was.chores, is.chores),
+            (&mut self.with_ready, was.ready, is.ready),
+            (&mut self.with_merges, was.merges, is.merges),
+            (&mut self.with_asks, was.asks, is.asks),
         ];
-        for (set, wanted) in sets {
-            if wanted {
-                set.insert(id);
-            } else {
-                set.remove(&id);
+        for (set, was, is) in sets {
+            match (was, is) {
+                (false, true) => _ = set.insert(id),
+                (true, false) => _ = set.remove(&id),
+                (false, false) | (true, true) => {}
             }
         }
     }

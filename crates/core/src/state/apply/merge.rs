@@ -1,6 +1,7 @@
 //! Merging and rollback: what the queue is told, and what should be in flight for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::effect::{Effect, Merge};
 use crate::event::{Chore, Event};
@@ -61,9 +62,10 @@ impl State {
                 self.chore_done(*fence);
                 self.with_task(*task, |t| {
                     t.accepted = Some(change.clone());
-                    t.touched = touched.iter().cloned().collect();
+                    t.touched = Arc::default();
+                    t.touch(touched);
                 });
-                let paths = Paths::of(touched);
+                let paths = self.task(*task).map_or(Paths::Unknown, paths_of);
                 self.with_queue_of(*task, |queue| queue.rebased(*task, change.clone(), paths));
             }
             Event::RollbackStarted { mission, task, tasks, .. } => {
@@ -128,12 +130,13 @@ impl State {
         let tasks = mission.merging.rollbacks.get(&root).into_iter().flatten();
         let landings = tasks.filter_map(|task| mission.merging.landings.landing(*task));
         let all = landings.map(|landing| match &landing.paths {
-            Paths::Known(files) => Some(files.iter().cloned().collect::<BTreeSet<_>>()),
+            Paths::Known(files) => Some(files.iter().cloned()),
             Paths::Unknown => None,
         });
-        let all: Option<Vec<BTreeSet<String>>> = all.collect();
-        let paths =
-            all.map_or(Paths::Unknown, |sets| Paths::Known(sets.into_iter().flatten().collect()));
+        let all: Option<Vec<_>> = all.collect();
+        let paths = all.map_or(Paths::Unknown, |sets| {
+            Paths::Known(Arc::new(sets.into_iter().flatten().collect()))
+        });
         let (commit, priority, needs) = (change.clone(), ROLLBACK_PRIORITY, BTreeSet::new());
         let again = mission.merging.queue.as_ref().is_some_and(|q| q.standing(root).is_some());
         self.with_queue_of(root, |queue| match again {
@@ -228,13 +231,16 @@ impl State {
         let Some(mission) = self.missions.get_mut(index) else { return News::Nothing };
         let Some(queue) = &mut mission.merging.queue else { return News::Nothing };
         change(queue);
+        let planned = &mut mission.merging.planned;
         let news = match queue.take_news() {
             // It may come before whoever was to be next.
-            News::HeldUp if !mission.merging.planned.is_empty() => News::Order,
+            News::HeldUp if !planned.is_empty() => News::Order,
             news => news,
         };
-        if news == News::Order {
-            mission.merging.planned = queue.plan();
+        match news {
+            News::Order => *planned = queue.plan(),
+            News::Formed => queue.plan_on(planned),
+            News::Nothing | News::HeldUp | News::Lanes => {}
         }
         debug_assert_eq!(mission.merging.planned, queue.plan(), "no news, but another plan");
         news
@@ -245,36 +251,68 @@ impl State {
         let Some(mission) = self.mission(id) else { return };
         let Some(queue) = &mission.merging.queue else { return };
         let due = wanted(mission, queue);
-        let mut stale = BTreeSet::new();
-        let mut chores: BTreeSet<Chore> = due.keys().copied().collect();
+        let wanted = |chore: &Chore| {
+            let place = due.binary_search_by_key(chore, |(chore, _)| *chore).ok()?;
+            Some(&due[place].1)
+        };
+        let (mut stale, mut running) = (BTreeSet::new(), Vec::new());
         for fence in &mission.live {
             let Some(Live::Chore { chore, .. }) = self.live.get(fence) else { continue };
             if !chore.is_of_queue() {
                 continue;
             }
-            let runs = due.get(chore).zip(self.due.get(*fence));
+            let runs = wanted(chore).zip(self.due.get(*fence));
             if runs.is_some_and(|(work, effect)| effect.performs(work)) {
-                chores.remove(chore);
+                running.push(*chore);
             } else {
                 stale.insert(*fence);
             }
         }
-        chores.retain(|chore| !mission.merging.parked.contains(chore));
-        let stages = stages(mission, queue);
+        let waits =
+            |chore: &Chore| !running.contains(chore) && !mission.merging.parked.contains(chore);
+        let chores: Vec<Chore> = due.iter().map(|(chore, _)| *chore).filter(waits).collect();
+        let mut aboard: Vec<TaskId> = queue.aboard().map(|(task, ..)| task).collect();
+        aboard.sort_unstable();
+        let moves = self.stages(mission, queue, &aboard);
         self.with_mission(id, |m| {
             m.chores.retain(|chore| !chore.is_of_queue());
             m.chores.extend(chores);
             m.merging.stale = stale;
-            m.merging.aboard = stages.keys().copied().collect();
-            m.merging.aboard.retain(|task| !matches!(stages.get(task), Some(Stage::Queued)));
+            m.merging.aboard = aboard;
         });
-        for (task, stage) in stages {
-            let moves =
-                self.task(task).is_some_and(|t| State::is_merging(&t.stage) && t.stage != stage);
-            if moves {
-                self.move_to(task, stage);
+        for (task, stage) in moves {
+            self.move_to(task, stage);
+        }
+    }
+
+    /// The tasks that are not in the stage that the queue has them in: those in a lane, and those
+    /// that were in one when somebody last looked.
+    fn stages(
+        &self,
+        mission: &Mission,
+        queue: &MergeQueue,
+        aboard: &[TaskId],
+    ) -> Vec<(TaskId, Stage)> {
+        let mut moves = Vec::new();
+        for (id, candidate, checked) in queue.aboard() {
+            let Some(task) = self.task(id).filter(|task| State::is_merging(&task.stage)) else {
+                continue;
+            };
+            let is_there = matches!(&task.stage, Stage::Merging { candidate: c, checked: k }
+                if c.as_ref() == candidate && *k == checked);
+            if !is_there {
+                moves.push((id, Stage::Merging { candidate: candidate.cloned(), checked }));
             }
         }
+        let left = mission.merging.aboard.iter().filter(|id| aboard.binary_search(id).is_err());
+        for &id in left.filter(|id| queue.standing(**id).is_some()) {
+            let stage = self.task(id).map(|task| &task.stage);
+            if stage.is_some_and(|stage| State::is_merging(stage) && *stage != Stage::Queued) {
+                moves.push((id, Stage::Queued));
+            }
+        }
+        moves.sort_unstable_by_key(|(id, _)| *id);
+        moves
     }
 
     pub(in crate::state) fn queue_effect(&self, mission: &Mission, chore: Chore) -> Option<Effect> {
@@ -286,8 +324,13 @@ impl State {
                 tasks.iter().filter_map(|task| mission.merging.landings.revert(*task)).collect();
             return Some(Effect::BuildRevert { task, onto: queue.tip().clone(), reverts });
         }
-        let work = wanted(mission, queue).remove(&chore)?;
-        Some(match work {
+        let work = match chore {
+            Chore::LaneBuild(lane) | Chore::LaneTest(lane) | Chore::LaneLand(lane) => {
+                queue.work_of(lane).filter(|work| named(mission, work) == chore)
+            }
+            _ => wanted(mission, queue).into_iter().find(|(c, _)| *c == chore).map(|(_, w)| w),
+        };
+        Some(match work? {
             Work::Build { lane, onto, changes } => {
                 let merges = changes.into_iter().map(|(task, change)| self.merge_of(task, change));
                 Effect::BuildLane { mission: id, lane, onto, changes: merges.collect() }
@@ -308,7 +351,7 @@ impl State {
 
     fn merge_of(&self, task: TaskId, change: Commit) -> Merge {
         let named = self.task(task).map(|t| format!("merge {} {}", t.name(), t.plan.title));
-        Merge { task, change, message: named.unwrap_or_default() }
+        Merge { task, change, message: named.unwrap_or_default().into() }
     }
 
     /// The chore that stands for one of a journal from before there were lanes: a lane of one.
@@ -352,38 +395,32 @@ impl State {
 }
 
 /// Everything that should be in flight for a queue and its rollbacks, by chore.
-fn wanted(mission: &Mission, queue: &MergeQueue) -> BTreeMap<Chore, Work> {
-    let rolls_back = |task: &TaskId| mission.merging.rollbacks.contains_key(task);
-    let named = |work: Work| {
-        let chore = match &work {
-            Work::Build { lane, .. } => Chore::LaneBuild(*lane),
-            Work::Test { lane, .. } => Chore::LaneTest(*lane),
-            Work::Land { lane, .. } => Chore::LaneLand(*lane),
-            // A reversal that does not fit is written anew, on the branch as it is.
-            Work::Rebase { task, .. } if rolls_back(task) => Chore::Revert(*task),
-            Work::Rebase { task, .. } => Chore::Rebase(*task),
-            Work::Measure { .. } => Chore::Baseline(mission.id),
-        };
-        (chore, work)
-    };
+fn wanted(mission: &Mission, queue: &MergeQueue) -> Vec<(Chore, Work)> {
     let unwritten =
         mission.merging.rollbacks.keys().filter(|task| queue.standing(**task).is_none());
     let reverts = unwritten.map(|task| {
         let (change, onto) = (queue.tip().clone(), queue.tip().clone());
         (Chore::Revert(*task), Work::Rebase { task: *task, change, onto })
     });
-    queue.due().into_iter().map(named).chain(reverts).collect()
+    let due = queue.due().into_iter().map(|work| (named(mission, &work), work));
+    let mut wanted: Vec<(Chore, Work)> = due.chain(reverts).collect();
+    wanted.sort_unstable_by_key(|(chore, _)| *chore);
+    wanted
 }
 
-/// The stages of the tasks that are in a lane, or were when somebody last looked.
-fn stages(mission: &Mission, queue: &MergeQueue) -> BTreeMap<TaskId, Stage> {
-    let waits = |task: &&TaskId| queue.standing(**task).is_some();
-    let left = mission.merging.aboard.iter().filter(waits);
-    let mut stages: BTreeMap<TaskId, Stage> = left.map(|task| (*task, Stage::Queued)).collect();
-    for (task, candidate, checked) in queue.aboard() {
-        stages.insert(task, Stage::Merging { candidate: candidate.cloned(), checked });
+/// The chore that does a piece of the queue's work.
+fn named(mission: &Mission, work: &Work) -> Chore {
+    match work {
+        Work::Build { lane, .. } => Chore::LaneBuild(*lane),
+        Work::Test { lane, .. } => Chore::LaneTest(*lane),
+        Work::Land { lane, .. } => Chore::LaneLand(*lane),
+        // A reversal that does not fit is written anew, on the branch as it is.
+        Work::Rebase { task, .. } if mission.merging.rollbacks.contains_key(task) => {
+            Chore::Revert(*task)
+        }
+        Work::Rebase { task, .. } => Chore::Rebase(*task),
+        Work::Measure { .. } => Chore::Baseline(mission.id),
     }
-    stages
 }
 
 fn judge(queue: &mut MergeQueue, lane: LaneId, candidate: &Commit, verdict: &AfterTests) {
@@ -398,7 +435,7 @@ fn judge(queue: &mut MergeQueue, lane: LaneId, candidate: &Commit, verdict: &Aft
 }
 
 fn paths_of(task: &Task) -> Paths {
-    Paths::of(&task.touched.iter().cloned().collect::<Vec<_>>())
+    Paths::of(&task.touched)
 }
 
 /// A migration is taken back only if it left the way back beside it (GIT-20).

@@ -8,7 +8,7 @@ use crate::checklist::Checklist;
 use crate::escalation::FailureRate;
 use crate::event::{Chore, Event};
 use crate::ids::{MissionId, TaskId};
-use crate::mission::{Counts, Merging, Mission, MissionStage};
+use crate::mission::{Counts, Merging, Mission, MissionStage, Wants};
 use crate::money::Usd;
 use crate::plan::PlannedTask;
 use crate::plan::convoy::Convoys;
@@ -119,6 +119,7 @@ impl State {
             failure_rate: FailureRate::default(),
             riskiest: None,
             to_ask: BTreeSet::new(),
+            listed: Wants::default(),
         });
         self.ledger.mission_capped(*mission, policy.budget.mission_usd_max);
         self.want(*mission, Chore::Branch(*mission));
@@ -250,7 +251,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         agents: Vec::new(),
         before_in_batch: None,
         next_in_batch: None,
-        touched: BTreeSet::new(),
+        touched: Arc::default(),
         merged: None,
         spent: Usd::ZERO,
         tier: None,

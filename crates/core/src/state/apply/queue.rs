@@ -47,7 +47,6 @@ impl State {
             standing: task.standing(self.settings.queue.default_minutes),
             chain_minutes: self.schedule.chains.chain_minutes(id),
             files: task.files.clone(),
-            assignee: None,
             promised: false,
             entered_at: self.at,
         };

@@ -32,7 +32,7 @@ impl State {
                 self.attempted(*task);
                 self.answered(*fence);
                 self.end_attempt(*fence, Billed::AtItsEnd, at);
-                self.with_task(*task, |t| t.touched.extend(touched.iter().cloned()));
+                self.with_task(*task, |t| t.touch(touched));
                 let gating = Stage::Gating { change: change.clone() };
                 self.move_to(*task, gating);
                 self.want_for(*task, Chore::Gate(*task));
