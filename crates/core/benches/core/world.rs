@@ -62,7 +62,9 @@ pub fn open(number: u32, tasks: Vec<PlannedTask>) -> Command {
 impl World {
     /// Tasks without dependencies, in missions of the largest size that a plan may have.
     pub fn with_tasks(tasks: u32) -> World {
-        let (journal, running) = (Vec::new(), VecDeque::new());
+        // Room for all that follows, so that growing is not measured either.
+        let journal = Vec::with_capacity(tasks as usize * 12 + 100);
+        let running = VecDeque::new();
         let commits = (0..u64::from(tasks)).map(|number| commit(number + 2)).collect();
         let mut world = World { engine: Engine::recover([]), journal, running, commits, merged: 0 };
         let seats = BTreeMap::from([(Role::Developer, 8)]);

@@ -49,8 +49,8 @@ impl MergeQueue {
             for task in tasks {
                 let Some(entry) = self.entries.get_mut(task) else { continue };
                 entry.place = place;
-                let key = entry.key();
-                self.ready.remove(&key);
+                let was_ready = self.ready.remove(&entry.key()).is_some();
+                self.sight = self.sight.saturating_sub(usize::from(was_ready));
             }
         }
         let (members, behind) = (plan.members.clone(), plan.behind.clone());
@@ -301,6 +301,9 @@ impl MergeQueue {
     }
 
     fn hear(&mut self, news: News) {
+        if news == News::Order {
+            self.sight = limits::MERGE_LOOKAHEAD_MAX;
+        }
         self.news = self.news.max(news);
     }
 

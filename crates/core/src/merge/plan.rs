@@ -43,6 +43,8 @@ impl<'a> Files<'a> {
     fn add(&mut self, paths: &'a Paths) {
         match paths {
             Paths::Unknown => self.any = true,
+            // The most frequent case by far, and cheaper to look up than to insert.
+            Paths::Known(paths) if paths.iter().all(|path| self.known.contains(path.as_str())) => {}
             Paths::Known(paths) => self.known.extend(paths.iter().map(String::as_str)),
         }
     }
@@ -80,7 +82,7 @@ impl MergeQueue {
     }
 
     /// A lane was formed. If it is the first of the plan, what is left of the plan is the plan,
-    /// unless somebody can come into sight now, or no longer has to wait for its turn alone.
+    /// unless it had to be alone, which held up the others until now.
     pub(crate) fn plan_on(&self, planned: &mut Vec<LanePlan>) {
         let is_first = planned.first().is_some_and(|first| {
             let alone = |task: &TaskId| {
@@ -88,7 +90,6 @@ impl MergeQueue {
             };
             let formed = self.lanes.last().map(|lane| (&lane.members, &lane.behind));
             formed == Some((&first.members, &first.behind))
-                && self.ready.len() + first.members.len() <= limits::MERGE_LOOKAHEAD_MAX
                 && self.suspects.len() < limits::MERGE_LOOKAHEAD_MAX
                 && !first.members.iter().any(alone)
         });
@@ -135,7 +136,7 @@ impl MergeQueue {
 
     fn plan_ready<'a>(&'a self, draft: &mut Draft<'a>, probes: usize) {
         let batch_max = self.policy.batch_changes_max as usize;
-        for ((_, _, task), waiting) in self.ready.iter().take(limits::MERGE_LOOKAHEAD_MAX) {
+        for ((_, _, task), waiting) in self.ready.iter().take(self.sight) {
             if waiting.company == Company::Alone {
                 // It needs the queue for itself: nobody behind it starts before it had its turn.
                 if draft.lanes.is_empty() && self.lanes.is_empty() {

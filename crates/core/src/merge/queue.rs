@@ -8,6 +8,7 @@ use super::lane::{Lane, LaneId, LaneStage, Step, Work};
 use super::policy::MergePolicy;
 use super::verdict::StaleWork;
 use crate::ids::{Commit, TaskId};
+use crate::limits;
 
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MergeQueue {
@@ -23,6 +24,9 @@ pub struct MergeQueue {
     pub(super) suspects: VecDeque<Vec<TaskId>>,
     pub(super) next_lane: u64,
     pub(super) next_arrival: u64,
+    /// How many of those that are ready a plan looks at. A formed lane takes its own with it, and
+    /// whoever comes into sight behind them is looked at with the next news.
+    pub(super) sight: usize,
     /// Tests that fail on the target itself.
     pub(super) baseline: BTreeSet<String>,
     /// The commit of which `baseline` speaks.
@@ -93,6 +97,7 @@ impl MergeQueue {
             suspects: VecDeque::new(),
             next_lane: 1,
             next_arrival: 1,
+            sight: limits::MERGE_LOOKAHEAD_MAX,
             baseline: BTreeSet::new(),
             measured: None,
             measuring: false,

@@ -8,12 +8,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use kapelle_core::{Event, Record, Seq, Timestamp};
-use kapelle_store::{Location, Writer};
+use kapelle_store::{Location, Reader, Writer};
 use serde_json::json;
 
 use crate::cluster::Cluster;
 use crate::probe::{self, Probe, Row};
-use crate::report::{Goal, Report, median};
+use crate::report::{Goal, Report, median, percentile};
 use crate::world::{World, commit};
 
 /// How long a floor should take: long enough that the tables are folded many times under way, and
@@ -131,6 +131,46 @@ pub fn through_store(location: &Location, work: &Work) -> Through {
     Through { answered: rate(answered), folded: rate(folded), lag: folded - answered }
 }
 
+/// How far behind the tables are when this many life cycles a second come in: far more than any
+/// team makes, and far less than the disk could take. The worst turn of a hundred.
+fn steady_lag_ms(location: &Location) -> f64 {
+    const CLIENTS: u32 = 64;
+    const CYCLES: u32 = 6_000;
+    const CYCLES_A_SECOND: f64 = 2_000.0;
+    let work = work(CLIENTS, CYCLES);
+    let writer = Writer::open(location).unwrap();
+    let mut head = append(&writer, Seq(0), work.before);
+    flush(&writer);
+    let between = f64::from(CYCLES) / CYCLES_A_SECOND / work.turns.len() as f64;
+    let last = head.0 + work.turns.iter().map(Vec::len).sum::<usize>() as u64;
+    let reader = Reader::open(location).unwrap();
+    let looking = std::thread::spawn(move || {
+        let mut seen = Vec::new();
+        loop {
+            let reached = reader.watermark().unwrap();
+            seen.push((reached, Instant::now()));
+            if reached.0 >= last {
+                return seen;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let (mut answered, started) = (Vec::new(), Instant::now());
+    for (number, turn) in work.turns.into_iter().enumerate() {
+        let due = started + Duration::from_secs_f64(number as f64 * between);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        head = append(&writer, head, turn);
+        answered.push((head, Instant::now()));
+    }
+    let seen = looking.join().unwrap();
+    writer.close().unwrap();
+    let lag = |(seq, at): &(Seq, Instant)| {
+        let told = seen.iter().find(|(reached, _)| reached >= seq);
+        told.map_or(f64::NAN, |(_, told)| told.saturating_duration_since(*at).as_secs_f64() * 1e3)
+    };
+    percentile(answered.iter().map(lag).collect(), 99)
+}
+
 fn flush(writer: &Writer) {
     let (told, heard) = mpsc::channel();
     writer.flush(move |done| told.send(done).unwrap());
@@ -179,6 +219,8 @@ pub fn measure(report: &mut Report) {
             "sqlite_lag_ms_512",
         ),
     );
+    let fresh = || Location::sqlite(&file("steady"));
+    steady(report, "sqlite_steady_lag_ms", || steady_lag_ms(&fresh()));
     rounds(64, postgres_floor, postgres).add(
         report,
         names(
@@ -197,6 +239,12 @@ pub fn measure(report: &mut Report) {
             "postgres_lag_ms_512",
         ),
     );
+    steady(report, "postgres_steady_lag_ms", || steady_lag_ms(&cluster.project()));
+}
+
+fn steady(report: &mut Report, name: &'static str, lag: impl Fn() -> f64) {
+    let lag = median((0..ROUNDS).map(|_| lag()).collect());
+    report.add(name, lag, &Goal::AtMost(100.0), "the same with 2,000 life cycles a second, p99");
 }
 
 struct Rounds {

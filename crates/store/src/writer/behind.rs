@@ -24,6 +24,10 @@ use crate::snapshot;
 /// are at most 100 ms behind, leaves the rest of it for the writing.
 const COALESCED: Duration = Duration::from_millis(40);
 
+/// Whoever appends comes first: while the journal grows, the fold rests as long as it worked, but
+/// not longer than this.
+const REST_MAX: Duration = Duration::from_millis(500);
+
 /// A journal that does not grow for this long is idle.
 const LULL: Duration = Duration::from_millis(5);
 
@@ -75,6 +79,8 @@ pub(super) struct Behind {
     snapshots: Snapshots,
     /// When the last piece of work was done.
     rested: Instant,
+    /// How long the last fold took.
+    took: Duration,
     complaint: Complaint,
 }
 
@@ -109,6 +115,7 @@ impl Behind {
             search_after: None,
             snapshots: Snapshots::default(),
             rested: Instant::now(),
+            took: Duration::ZERO,
             complaint,
         })
     }
@@ -136,7 +143,11 @@ impl Behind {
 
     fn fold_due(&self, news: &News) -> Option<Instant> {
         let since = if self.more { self.rested } else { news.since? + COALESCED };
-        Some(self.fold_after.unwrap_or(since))
+        let rest = match news.since {
+            Some(_) => self.took.min(REST_MAX),
+            None => Duration::ZERO,
+        };
+        Some(self.fold_after.unwrap_or(since.max(self.rested + rest)))
     }
 
     /// The search speaks of what it finds with the words of the state.
@@ -151,8 +162,10 @@ impl Behind {
 
     fn work(&mut self) {
         if self.pending.is_due(|news| self.fold_due(news)) {
+            let begun = Instant::now();
             // Reported where it is kept; appends go on.
             let _ = self.fold();
+            self.took = begun.elapsed();
             let overdue = |since: Instant| since.elapsed() >= SEARCH_UNDER_LOAD;
             if self.may_search() && self.unsearchable_since.is_some_and(overdue) {
                 self.try_search();
