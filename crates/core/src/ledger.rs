@@ -253,15 +253,14 @@ impl Ledger {
                 whole.tokens_left = whole.tokens_left.saturating_sub(tokens);
                 whole.parts.insert(reservation.id);
                 depth = whole.depth + 1;
-                let agent = |r: &Reservation| Scope::Agent(r.account.mission, r.account.agent);
-                let (from, to) = (agent(&whole.reservation), agent(reservation));
+                let (from, to) = (&whole.reservation.account, &reservation.account);
                 self.purses.move_reserved(from, to, usd);
             }
             None => {
                 let is_new_day = !self.purses.is_known_day(Span::Day.number(reservation.at));
-                for scope in reservation.scopes().into_iter().flatten() {
-                    self.purses.entry(scope).reserved += scope.weighs(usd, estimate);
-                }
+                self.purses.each(&reservation.scopes(), |scope, purse| {
+                    purse.reserved += scope.weighs(usd, estimate);
+                });
                 if is_new_day {
                     self.purses.forget_old_spans();
                 }
@@ -325,13 +324,12 @@ impl Ledger {
                 (scopes, &charge.account, charge.at)
             }
         };
-        for scope in scopes.into_iter().flatten() {
+        self.purses.each(&scopes, |scope, purse| {
             let covered = scope.weighs(covered, expected);
-            let purse = self.purses.entry(scope);
             purse.reserved = purse.reserved.saturating_sub(covered);
             purse.spent += charge.usd;
             purse.excess += charge.usd.saturating_sub(covered);
-        }
+        });
         let part = Part::of(account.agent);
         self.tokens.used(account.mission, counted_at, part, charge.tokens);
         self.watchdog.spent(charge.usd, charge.began_at, charge.at);
@@ -354,15 +352,13 @@ impl Ledger {
             whole.estimate_left += estimate_left;
             whole.tokens_left = whole.tokens_left.saturating_add(tokens_left);
             whole.parts.remove(&id);
-            let agent = |r: &Reservation| Scope::Agent(r.account.mission, r.account.agent);
-            let (from, to) = (agent(&reservation), agent(&whole.reservation));
+            let (from, to) = (&reservation.account, &whole.reservation.account);
             self.purses.move_reserved(from, to, left);
             return left;
         }
-        for scope in reservation.scopes().into_iter().flatten() {
-            let purse = self.purses.entry(scope);
+        self.purses.each(&reservation.scopes(), |scope, purse| {
             purse.reserved = purse.reserved.saturating_sub(scope.weighs(left, estimate_left));
-        }
+        });
         self.tokens.returned(reservation.account.mission, reservation.at, tokens_left);
         left
     }

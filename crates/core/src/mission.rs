@@ -117,6 +117,46 @@ pub struct Counts {
     pub parked: u32,
 }
 
+/// As what a task is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    Ready,
+    Completed,
+    Dead,
+    Blocked,
+    Asking,
+    RolledBack,
+    Gated,
+    Parked,
+}
+
+impl Counts {
+    pub(crate) fn enter(&mut self, counted: Option<Counted>) {
+        if let Some(count) = counted.map(|counted| self.of(counted)) {
+            *count += 1;
+        }
+    }
+
+    pub(crate) fn leave(&mut self, counted: Option<Counted>) {
+        if let Some(count) = counted.map(|counted| self.of(counted)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    fn of(&mut self, counted: Counted) -> &mut u32 {
+        match counted {
+            Counted::Ready => &mut self.ready,
+            Counted::Completed => &mut self.completed,
+            Counted::Dead => &mut self.dead,
+            Counted::Blocked => &mut self.blocked,
+            Counted::Asking => &mut self.asking,
+            Counted::RolledBack => &mut self.rolled_back,
+            Counted::Gated => &mut self.gated,
+            Counted::Parked => &mut self.parked,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissionStatus {

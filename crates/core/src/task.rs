@@ -10,8 +10,10 @@ use crate::checklist::Checklist;
 use crate::council::CouncilId;
 use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
+use crate::flow::Phase;
 use crate::gates::{Evidence, RedReason};
 use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
+use crate::mission::{Counted, Mission};
 use crate::money::Usd;
 use crate::plan::operation::Operations;
 use crate::plan::{PlannedTask, Priority};
@@ -21,7 +23,6 @@ use crate::report::{Question, ResumeData, Verification};
 use crate::routing::{Lineage, Tier};
 use crate::status::Status;
 use crate::time::Timestamp;
-use crate::{flow::Phase, mission::Mission};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
@@ -57,7 +58,7 @@ pub struct Task {
     /// Phases that a person skipped.
     pub skipped: BTreeSet<Phase>,
     /// What each accepted phase left.
-    pub accepted_by_phase: BTreeMap<usize, Commit>,
+    pub accepted_by_phase: Vec<(usize, Commit)>,
     /// What the accepted phases left.
     pub accepted: Option<Commit>,
     /// Unfinished work of an attempt that stopped to ask.
@@ -146,6 +147,34 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// As what its mission counts the task.
+    pub(crate) fn counted(&self) -> Option<Counted> {
+        match self {
+            Stage::Ready => Some(Counted::Ready),
+            Stage::Backoff { .. } | Stage::Deliberating { .. } => Some(Counted::Parked),
+            Stage::Asking { .. } => Some(Counted::Asking),
+            Stage::Approval { .. } => Some(Counted::Gated),
+            Stage::Blocked { .. } => Some(Counted::Blocked),
+            Stage::Done => Some(Counted::Completed),
+            Stage::RolledBack => Some(Counted::RolledBack),
+            Stage::DeadLetter => Some(Counted::Dead),
+            Stage::Waiting
+            | Stage::Working { .. }
+            | Stage::Gating { .. }
+            | Stage::Queued
+            | Stage::Merging { .. }
+            | Stage::Failed { .. } => None,
+        }
+    }
+
+    /// The moment that it waits for.
+    pub(crate) fn until(&self) -> Option<Timestamp> {
+        match self {
+            Stage::Backoff { until } => Some(*until),
+            _ => None,
+        }
+    }
+
     /// Nothing more happens to the task by itself.
     #[must_use]
     pub fn is_final(&self) -> bool {

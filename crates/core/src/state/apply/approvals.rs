@@ -228,8 +228,8 @@ impl State {
                 let place = self.place_of(id, *step);
                 self.with_task(id, |t| {
                     t.phase = place.unwrap_or(0);
-                    t.accepted_by_phase.retain(|phase, _| *phase < place.unwrap_or(0));
-                    t.accepted = t.accepted_by_phase.values().next_back().cloned();
+                    t.accepted_by_phase.retain(|(phase, _)| *phase < place.unwrap_or(0));
+                    t.accepted = t.accepted_by_phase.last().map(|(_, commit)| commit.clone());
                     t.skipped.remove(step);
                 });
                 self.restart(id);

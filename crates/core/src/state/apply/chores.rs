@@ -126,7 +126,8 @@ impl State {
         let next = self.mission(task.mission).and_then(|m| task.next_phase(&m.policy));
         self.with_task(id, |t| {
             t.accepted = Some(change.clone());
-            t.accepted_by_phase.insert(t.phase, change.clone());
+            t.accepted_by_phase.retain(|(phase, _)| *phase < t.phase);
+            t.accepted_by_phase.push((t.phase, change.clone()));
             t.unfinished = None;
             t.resume = None;
             t.phase = next.unwrap_or(t.phase);

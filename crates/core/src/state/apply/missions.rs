@@ -238,7 +238,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         hardship: None,
         asked_at: None,
         skipped: BTreeSet::new(),
-        accepted_by_phase: BTreeMap::new(),
+        accepted_by_phase: Vec::new(),
         accepted: None,
         unfinished: None,
         phase_base: None,
