@@ -6,6 +6,7 @@
 pub mod activity;
 pub mod agents;
 pub mod approval;
+pub mod branch;
 pub mod breaker;
 pub mod calendar;
 pub mod checklist;
