@@ -14,6 +14,7 @@ use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
 use crate::policy::Sandbox;
 use crate::state::State;
+use crate::time::SECOND_MS;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
@@ -85,6 +86,8 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::LocksExpired { .. }
         | Event::PrioritySet { .. }
         | Event::LeaseGranted { .. }
+        | Event::AttemptIdle { .. }
+        | Event::AttemptHeard { .. }
         | Event::ReservationReleased { .. }
         | Event::CostCharged { .. }
         | Event::AttemptFinished { .. }
@@ -266,6 +269,14 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
             };
             (task, Told::info(text).by(&Actor(agent.to_string())))
         }
+        // The words are those of WRK-08.
+        Event::AttemptIdle { task, agent, silent_ms, .. } => {
+            let text = format!("WARNING: {agent} idle for {}s", silent_ms / SECOND_MS);
+            (task, Told::warn(text))
+        }
+        Event::AttemptHeard { task, agent, .. } => {
+            (task, Told::info(format!("{agent} prints again")))
+        }
         Event::CostCharged { task, usd, .. } => (task, Told::info(format!("spent {usd}"))),
         Event::ReservationReleased { task, usd, .. } => {
             (task, Told::warn(format!("no bill came: {usd} that were reserved are free again")))
@@ -400,7 +411,8 @@ fn merge_line(state: &State, event: &Event) -> Option<Line> {
         Event::ChecksFinished { task, commit, results, .. } => {
             let passed = results.iter().filter(|r| r.passed).count();
             let text = format!("{passed} of {} checks passed on {}", results.len(), commit.short());
-            (task, Told::info(text + &merging::failed_before(results)))
+            let flaky = merging::flaky(&state.flaky_in(*task, results));
+            (task, Told::info(text + &merging::failed_before(results) + &flaky))
         }
         Event::PhaseAccepted { task, phase, .. } => {
             (task, Told::info(format!("accepted the phase {phase}")))

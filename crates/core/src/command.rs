@@ -19,6 +19,7 @@ use crate::report::{Question, Report, Usage};
 use crate::routing::ModelName;
 use crate::scaling::ManualScale;
 use crate::settings::Settings;
+use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -198,6 +199,10 @@ pub enum Command {
     Heartbeat {
         fences: Vec<Fence>,
     },
+    /// From a host: when these attempts last printed something.
+    ReportOutput {
+        heard: Vec<(Fence, Timestamp)>,
+    },
     /// From an attempt: the prepared operation is done, and `change` is the tree with it.
     CompleteOperation {
         fence: Fence,
@@ -309,6 +314,7 @@ impl Command {
             | Command::SecondOverride { .. }
             | Command::HostStarted
             | Command::Heartbeat { .. }
+            | Command::ReportOutput { .. }
             | Command::Tick => None,
         }
     }
@@ -352,9 +358,12 @@ pub struct CheckResult {
     /// The same check where the change began, run there because it failed with the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<Before>>,
+    /// What it said first on the same commit, where it failed and was run again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Box<Before>>,
 }
 
-/// What a check said before a change.
+/// What a check said at another time: before a change, or before it was run again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Before {
     pub passed: bool,

@@ -233,6 +233,19 @@ pub enum Event {
         by: Actor,
         notes: String,
     },
+    /// It has printed nothing for a while (WRK-08). It goes on; people may want to look.
+    AttemptIdle {
+        task: TaskId,
+        fence: Fence,
+        agent: AgentId,
+        silent_ms: u64,
+    },
+    /// It prints again.
+    AttemptHeard {
+        task: TaskId,
+        fence: Fence,
+        agent: AgentId,
+    },
     /// What the agent says about its work, in its words.
     TaskReported {
         task: TaskId,
@@ -242,6 +255,9 @@ pub enum Event {
         /// Why its new tests fail.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         red: Option<RedReason>,
+        /// Whether git alone can take its work back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rollback_possible: Option<bool>,
     },
     /// The checks did not give what the phase or the queue needs.
     ChangeRejected {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::{HeartbeatPolicy, InvalidHeartbeat, WorkKind};
 use crate::approval::{ApprovalPolicy, InvalidApprovalPolicy};
+use crate::branch::{BranchTemplate, InvalidTemplate};
 use crate::checklist::Source;
 use crate::escalation::{EscalationPolicy, InvalidEscalation, InvalidRate, RatePolicy};
 use crate::failure::RetryPolicy;
@@ -57,6 +58,9 @@ pub struct Policy {
     pub failure_rate: RatePolicy,
     #[serde(default, skip_serializing_if = "MergePolicy::is_default")]
     pub merge: MergePolicy,
+    /// The branch on which a mission gathers its work; `kapelle/m1` where nobody says otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<BranchTemplate>,
     /// What needs a person's word beside the delivery, which always does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalPolicy>,
@@ -121,6 +125,7 @@ impl Default for Policy {
             escalation: EscalationPolicy::default(),
             failure_rate: RatePolicy::default(),
             merge: MergePolicy::default(),
+            branch: None,
             approvals: None,
         }
     }
@@ -164,6 +169,8 @@ pub enum InvalidPolicy {
     #[error("the merge queue cannot work: {why}")]
     Merge { why: InvalidMergePolicy },
     #[error(transparent)]
+    Branch { wrong: InvalidTemplate },
+    #[error(transparent)]
     Approvals { wrong: InvalidApprovalPolicy },
 }
 
@@ -202,6 +209,8 @@ impl Policy {
         }
         self.escalation.validate().map_err(|wrong| InvalidPolicy::Escalation { wrong })?;
         self.failure_rate.validate().map_err(|wrong| InvalidPolicy::FailureRate { wrong })?;
+        let branch = self.branch.as_ref().map_or(Ok(()), BranchTemplate::validate);
+        branch.map_err(|wrong| InvalidPolicy::Branch { wrong })?;
         let people = self.approvals.as_ref().map_or(Ok(()), ApprovalPolicy::validate);
         people.map_err(|wrong| InvalidPolicy::Approvals { wrong })?;
         Ok(())

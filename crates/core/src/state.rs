@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::agents::Registry;
 use crate::approval::{Approvals, HumanTime, Overrides, People};
 use crate::breaker::Breakers;
+use crate::command::CheckResult;
 use crate::effect::Due;
 use crate::escalation::Notices;
 use crate::event::Chore;
@@ -34,6 +35,7 @@ mod council;
 mod decide;
 mod failure;
 mod gate;
+mod idle;
 mod merge;
 mod money;
 mod overrides;
@@ -48,6 +50,7 @@ mod seats;
 mod work;
 
 pub use council::{Advice, Opinion};
+pub use idle::IDLE_WARNING_MS;
 pub use money::Hindrance;
 pub use providers::UNROUTED;
 pub use queues::Queues;
@@ -125,6 +128,9 @@ pub struct Lease {
     pub granted_at: Timestamp,
     pub expires_at: Timestamp,
     pub deadline: Timestamp,
+    /// When it last printed something, if it has been silent for so long that people were told.
+    #[serde(default)]
+    pub idle_since: Option<Timestamp>,
 }
 
 /// When it is known what an attempt cost.
@@ -187,6 +193,13 @@ impl State {
     #[must_use]
     pub fn mission(&self, id: MissionId) -> Option<&Mission> {
         self.missions.get((id.0 as usize).checked_sub(1)?)
+    }
+
+    /// What of the checks of a task failed and then passed on the same commit, by name.
+    #[must_use]
+    pub fn flaky_in(&self, task: TaskId, results: &[CheckResult]) -> BTreeSet<String> {
+        let mission = self.task(task).and_then(|task| self.mission(task.mission));
+        mission.map(|mission| gate::flaky(&mission.policy, results)).unwrap_or_default()
     }
 
     /// The mission that this request would open; None if it already did.

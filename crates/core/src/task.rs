@@ -75,6 +75,9 @@ pub struct Task {
     pub checklist: Option<Box<Checklist>>,
     /// What an agent last said about its work.
     pub said: Option<Box<Said>>,
+    /// One of its agents said that git alone cannot take its work back (GIT-20).
+    #[serde(default)]
+    pub irreversible: bool,
     /// Who last worked on it, one of each role; the latest comes last.
     pub agents: Vec<AgentId>,
     /// Who comes before it in its batch, and after it.
@@ -209,6 +212,7 @@ impl Task {
         self.skipped.clear();
         self.unfinished = None;
         self.touched = Arc::default();
+        self.irreversible = false;
         self.evidence.clear();
     }
 

@@ -10,7 +10,7 @@ use crate::state::{Held, State};
 use crate::task::{Stage, Task};
 use crate::time::SECOND_MS;
 
-/// None for a task that is at work or done.
+/// None for a task that is at work or done, unless its agent has fallen silent.
 #[must_use]
 pub fn why(state: &State, task: &Task) -> Option<String> {
     let standing = stands(state, task)?;
@@ -31,7 +31,12 @@ fn stands(state: &State, task: &Task) -> Option<String> {
         return Some(format!("{} was cancelled: {reason}", mission.id));
     }
     let standing = match &task.stage {
-        Stage::Done | Stage::Working { .. } => return None,
+        Stage::Done => return None,
+        Stage::Working { fence } => {
+            let lease = state.lease(*fence)?;
+            let since = utc(lease.idle_since?);
+            return Some(format!("{} has printed nothing since {since}", lease.agent));
+        }
         Stage::Asking { question } => return Some(format!("asks a person: {}", question.message)),
         Stage::Approval { subject } => return gate(state, *subject),
         Stage::Blocked { on } => {

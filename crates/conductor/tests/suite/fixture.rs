@@ -15,6 +15,7 @@ use kapelle_core::policy::Policy;
 use kapelle_core::{Actor, Command, RequestId, Role};
 use kapelle_gateway::prices;
 use kapelle_store::Location;
+use kapelle_workspace::commands::ThresholdRules;
 use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
@@ -94,9 +95,26 @@ impl Fixture {
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             readable: Vec::new(),
             sessions: self.sessions(),
+            rules: ThresholdRules::default(),
             measure,
         })
         .await
+    }
+
+    /// The tree of an agent at work, once it has written this file.
+    pub async fn tree_with(&self, file: &str) -> PathBuf {
+        let work = self.state_dir().join("work");
+        let tree = async {
+            loop {
+                let places = fs::read_dir(&work).into_iter().flatten().filter_map(Result::ok);
+                let mut trees = places.map(|place| place.path().join("tree"));
+                if let Some(tree) = trees.find(|tree| tree.join(file).exists()) {
+                    return tree;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("the agent's first file", tree).await
     }
 
     /// A mission with one task, under a name of its own.

@@ -125,3 +125,40 @@ async fn a_conflict_becomes_a_question_and_its_answer_a_new_start() {
     assert_eq!(content, task.0.to_string());
     end(opened).await;
 }
+
+/// GIT-02: a task has a branch of its own from its start, which people can look at, and which goes
+/// away when its work has landed. A branch that a person has moved stays.
+#[tokio::test]
+async fn a_task_has_a_branch_until_it_has_landed() {
+    let script = "echo $KAPELLE_TASK > file-$KAPELLE_TASK
+        while ! test -e go; do sleep 0.05; done; rm go";
+    let fixture = Fixture::new(script);
+    let branches = || {
+        let format = "--format=%(refname:short)";
+        git(&fixture.repo(), &["for-each-ref", format, "refs/heads/subtask"]).replace('\n', " ")
+    };
+    let opened = begin(&fixture, &["1", "2"], "true").await;
+    let both = async {
+        while branches() != "subtask/1-task-1 subtask/2-task-2" {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the branches", both).await;
+    let main = git(&fixture.repo(), &["rev-parse", "main"]);
+    assert_eq!(git(&fixture.repo(), &["rev-parse", "subtask/1-task-1"]), main);
+    let mine = git(&fixture.repo(), &["commit-tree", "-m", "mine", "-p", "main", "main^{tree}"]);
+    git(&fixture.repo(), &["branch", "--force", "subtask/2-task-2", &mine]);
+    let work = fixture.state_dir().join("work");
+    let trees = || {
+        let places = std::fs::read_dir(&work).into_iter().flatten().filter_map(Result::ok);
+        let trees = places.map(|place| place.path().join("tree"));
+        trees.filter(|tree| tree.exists()).collect::<Vec<_>>()
+    };
+    for tree in trees() {
+        std::fs::write(tree.join("go"), "").unwrap();
+    }
+    until(&opened, is_proposed).await;
+    assert_eq!(branches(), "subtask/2-task-2", "a person's own stays");
+    assert_eq!(git(&fixture.repo(), &["rev-parse", "subtask/2-task-2"]), mine);
+    end(opened).await;
+}

@@ -35,6 +35,7 @@ pub enum RollbackRefused {
 pub enum Irreversible {
     Migration,
     DirtyTree,
+    Stated,
 }
 
 impl RollbackRefused {
@@ -59,6 +60,7 @@ impl fmt::Display for Irreversible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Irreversible::Migration => "it ran a database migration that has no way back",
+            Irreversible::Stated => "its agent said that git alone cannot take it back",
             Irreversible::DirtyTree => "its tree was not clean, so its commits are not all of it",
         })
     }

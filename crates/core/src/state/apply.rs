@@ -53,6 +53,8 @@ impl State {
             Event::PrioritySet { task, priority, .. } => self.set_priority(*task, *priority),
             Event::LeaseGranted { .. }
             | Event::LeaseRenewed { .. }
+            | Event::AttemptIdle { .. }
+            | Event::AttemptHeard { .. }
             | Event::AttemptFinished { .. }
             | Event::AttemptFailed { .. }
             | Event::AttemptInterrupted { .. }

@@ -166,5 +166,6 @@ fn bounded(result: &CheckResult) -> CheckResult {
         duration_ms: result.duration_ms,
         outcome: result.outcome.as_ref().map(|outcome| Box::new(outcome.kept())),
         before: result.before.as_ref().map(|run| Box::new(before(run))),
+        earlier: result.earlier.as_ref().map(|run| Box::new(before(run))),
     }
 }

@@ -72,6 +72,26 @@ pub(super) fn failing(policy: &Policy, results: &[CheckResult]) -> BTreeSet<Stri
     results.iter().flat_map(of).collect()
 }
 
+/// How often a failing check of this task's phase is run again. A red phase is to fail.
+pub(super) fn retries(task: &Task, policy: &Policy) -> u32 {
+    match task.phase(policy).map(Phase::expects) {
+        Some(Expectation::SomeCheckFails) => 0,
+        Some(Expectation::AllChecksPass) | None => policy.merge.flake_retries_max,
+    }
+}
+
+/// What failed and then passed on the same commit, by name (TDD-12).
+pub(super) fn flaky(policy: &Policy, results: &[CheckResult]) -> BTreeSet<String> {
+    let of = |result: &CheckResult| {
+        let wanted = thresholds(policy, &result.name);
+        let of = |passed, outcome| gates::failures(&result.name, &wanted, passed, outcome);
+        let now = of(result.passed, result.outcome.as_deref());
+        let first = result.earlier.as_ref().map(|run| of(run.passed, run.outcome.as_ref()));
+        first.unwrap_or_default().into_iter().filter(|name| !now.contains(name)).collect::<Vec<_>>()
+    };
+    results.iter().flat_map(of).collect()
+}
+
 fn thresholds(policy: &Policy, check: &str) -> Thresholds {
     let known = policy.checks.iter().find(|known| known.name == check);
     known.map(|known| known.reading.thresholds).unwrap_or_default()

@@ -69,6 +69,8 @@ impl Fold {
             | Event::ChecklistMade { .. }
             | Event::StepCompleted { .. }
             | Event::TaskReported { .. }
+            | Event::AttemptIdle { .. }
+            | Event::AttemptHeard { .. }
             | Event::TroubleMet { .. }
             | Event::CouncilConvened { .. }
             | Event::VoteCast { .. }

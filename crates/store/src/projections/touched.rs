@@ -72,6 +72,8 @@ impl Touched {
             | Event::ChecklistMade { task, .. }
             | Event::StepCompleted { task, .. }
             | Event::TaskReported { task, .. }
+            | Event::AttemptIdle { task, .. }
+            | Event::AttemptHeard { task, .. }
             | Event::FilesLocked { lock: LockGrant { task, .. } }
             | Event::LocksExpired { task }
             | Event::PrioritySet { task, .. }

@@ -103,7 +103,8 @@ impl State {
                 let (commit, policy) = (change.clone(), mission.policy.clone());
                 let named = policy.checks.iter().any(|check| !check.reading.is_plain());
                 let tip = mission.tip.clone().filter(|_| named && gate::shows_first(&policy));
-                Effect::RunChecks { task, commit, tip, policy }
+                let retries = gate::retries(self.task(task)?, &policy);
+                Effect::RunChecks { task, commit, tip, retries, policy }
             }
             Chore::Delivery(id) => {
                 let MissionStage::Approved { commit, .. } = &mission.stage else { return None };

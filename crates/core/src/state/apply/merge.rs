@@ -11,7 +11,7 @@ use crate::merge::{
 };
 use crate::mission::Mission;
 use crate::plan::TaskKind;
-use crate::rollback::{Landing, Migration, Revert, Tree};
+use crate::rollback::{Landing, Migration, Revert, Tree, Word};
 use crate::state::{Live, State, gate};
 use crate::task::{Stage, Task};
 use crate::time::Timestamp;
@@ -187,6 +187,7 @@ impl State {
             wave: None,
             migration: migration_of(task),
             tree: Tree::Clean,
+            word: if task.irreversible { Word::Irreversible } else { Word::Nothing },
             last_good: onto.clone(),
         };
         self.with_mission_of(id, |m| m.merging.landings.landed(landing));
@@ -444,9 +445,16 @@ fn migration_of(task: &Task) -> Migration {
         let name = path.rsplit('/').next().unwrap_or_default();
         name.starts_with("down.") || name.contains(".down.") || name.contains("_down.")
     };
-    match task.plan.kind {
-        TaskKind::Migration if task.touched.iter().any(is_way_back) => Migration::WithWayBack,
-        TaskKind::Migration => Migration::OneWay,
-        _ => Migration::None,
+    // Where every framework that we know of puts them; what is in a file git cannot tell us.
+    let is_migration = |path: &String| {
+        let mut folders = path.split('/').rev().skip(1);
+        folders.any(|folder| matches!(folder, "migrations" | "migrate" | "migration"))
+            || path.contains("alembic/versions/")
+    };
+    let migrates = task.plan.kind == TaskKind::Migration || task.touched.iter().any(is_migration);
+    match (migrates, task.touched.iter().any(is_way_back)) {
+        (false, _) => Migration::None,
+        (true, true) => Migration::WithWayBack,
+        (true, false) => Migration::OneWay,
     }
 }

@@ -248,6 +248,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         operations: Operations::new(operations),
         checklist,
         said: None,
+        irreversible: false,
         agents: Vec::new(),
         before_in_batch: None,
         next_in_batch: None,
