@@ -4,6 +4,7 @@
 //! that every journal ever written replays (`tests/journals/`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,8 @@ pub enum Event {
     PlanAccepted {
         mission: MissionId,
         first_task: TaskId,
-        tasks: Vec<PlannedTask>,
+        /// Shared with the tasks that they become.
+        tasks: Vec<Arc<PlannedTask>>,
         /// Which of the plans for what was missing this is; None for the first plan.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gap: Option<u32>,

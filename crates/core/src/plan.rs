@@ -19,6 +19,8 @@ pub mod sis;
 pub use flaws::{Flaw, InvalidPlan, Warning};
 pub use policy::{InvalidPlanPolicy, PlanPolicy};
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +32,14 @@ pub struct Plan {
     pub goal: Option<String>,
     /// In an order in which they could be done one after the other.
     pub tasks: Vec<PlannedTask>,
+}
+
+impl Plan {
+    /// The tasks, as a mission keeps them.
+    #[must_use]
+    pub fn shared(&self) -> Vec<Arc<PlannedTask>> {
+        self.tasks.iter().cloned().map(Arc::new).collect()
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

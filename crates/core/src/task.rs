@@ -28,7 +28,7 @@ use crate::time::Timestamp;
 pub struct Task {
     pub id: TaskId,
     pub mission: MissionId,
-    pub plan: PlannedTask,
+    pub plan: Arc<PlannedTask>,
     pub dependencies: Vec<TaskId>,
     pub dependents: Vec<TaskId>,
     /// Dependencies that are not merged yet.

@@ -238,7 +238,7 @@ impl Oracle {
             }
             Command::OpenMission { plan, policy, .. } => {
                 let planned = recorded(
-                    &|event| matches!(event, Event::PlanAccepted { tasks, .. } if *tasks == plan.tasks),
+                    &|event| matches!(event, Event::PlanAccepted { tasks, .. } if *tasks == plan.shared()),
                 );
                 let ruled = recorded(
                     &|event| matches!(event, Event::MissionOpened { policy: p, .. } if is_ruled(p, policy)),

@@ -59,7 +59,7 @@ impl State {
             Event::PlanAccepted {
                 mission,
                 first_task: TaskId(self.tasks.len() as u32 + 1),
-                tasks: plan.tasks.clone(),
+                tasks: plan.shared(),
                 gap: None,
             },
         ];

@@ -98,7 +98,7 @@ impl State {
         let mut events = vec![Event::PlanAccepted {
             mission: mission.id,
             first_task,
-            tasks: plan.tasks.clone(),
+            tasks: plan.shared(),
             gap: Some(number),
         }];
         events.extend(self.blocked_from_the_start(mission, plan, first_task));

@@ -2,6 +2,7 @@
 //! an order has a reason, a person with the right to it and, where it matters, a second one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kapelle_core::approval::{
     Action, ApprovalPolicy, Assessment, Gate, Need, Order, PersonRole, Right, Subject,
@@ -16,7 +17,7 @@ use super::{Facts, Verdict, ensure};
 #[derive(Debug, Default)]
 pub(super) struct Voices {
     roles: BTreeMap<String, PersonRole>,
-    plans: BTreeMap<TaskId, PlannedTask>,
+    plans: BTreeMap<TaskId, Arc<PlannedTask>>,
     touched: BTreeMap<TaskId, Vec<String>>,
     /// How urgent each change was when it was last looked at.
     weighed: BTreeMap<TaskId, Priority>,
@@ -283,7 +284,7 @@ impl Voices {
 
     fn assess(&self, rules: &ApprovalPolicy, task: TaskId) -> Assessment {
         let unknown = PlannedTask::default();
-        let plan = self.plans.get(&task).unwrap_or(&unknown);
+        let plan = self.plans.get(&task).map_or(&unknown, Arc::as_ref);
         let assessed = rules.assess(plan, self.touched.get(&task).map_or(&[], Vec::as_slice));
         let priority = self.weighed.get(&task).copied().unwrap_or(assessed.priority);
         Assessment { priority, ..assessed }

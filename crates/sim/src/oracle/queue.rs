@@ -47,7 +47,7 @@ struct Rival {
 #[derive(Debug)]
 struct Waiting {
     mission: MissionId,
-    plan: PlannedTask,
+    plan: Arc<PlannedTask>,
     priority: Priority,
     dependents: i64,
     chain_minutes: u32,
@@ -184,7 +184,7 @@ impl Queue {
         self.settings.queue.contention == Contention::Hold && self.is_locked(id)
     }
 
-    fn plan(&mut self, mission: MissionId, first: TaskId, plans: &[PlannedTask]) {
+    fn plan(&mut self, mission: MissionId, first: TaskId, plans: &[Arc<PlannedTask>]) {
         let default = self.settings.queue.default_minutes;
         let mut behind: BTreeMap<&str, (u32, i64)> = BTreeMap::new();
         for (place, plan) in plans.iter().enumerate().rev() {

@@ -129,12 +129,12 @@ impl State {
         &mut self,
         mission: MissionId,
         first: TaskId,
-        plans: &[PlannedTask],
+        plans: &[Arc<PlannedTask>],
     ) {
         let names = plans.iter().zip(first.0..).map(|(plan, n)| (plan.id.clone(), TaskId(n)));
         self.with_mission(mission, |m| {
             m.names.extend(names);
-            m.convoys.planned(plans);
+            m.convoys.planned(plans.iter().map(Arc::as_ref));
         });
         let mut dependents: BTreeMap<TaskId, Vec<TaskId>> = BTreeMap::new();
         for (plan, number) in plans.iter().zip(first.0..) {
@@ -144,7 +144,7 @@ impl State {
             }
             let merged = |id: &TaskId| self.task(*id).is_some_and(|t| t.stage == Stage::Done);
             let done = dependencies.iter().filter(|id| merged(id)).count() as u32;
-            let mut task = new_task(TaskId(number), mission, plan.clone(), dependencies);
+            let mut task = new_task(TaskId(number), mission, Arc::clone(plan), dependencies);
             // A later plan may need what is merged already.
             task.waits_for -= done;
             self.tasks.push(task);
@@ -214,7 +214,7 @@ impl State {
     }
 }
 
-fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId>) -> Task {
+fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<TaskId>) -> Task {
     let checklist = Checklist::new(plan.required_actions.clone()).ok().map(Box::new);
     let operations = plan.file_operation_count;
     Task {
