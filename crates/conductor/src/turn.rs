@@ -281,7 +281,7 @@ mod tests {
             rules: kapelle_workspace::commands::ThresholdRules::default(),
             baselines: kapelle_workspace::baseline::Baselines::default(),
         };
-        let writer = Writer::open(&Location::sqlite(&dir.join("store.db"))).unwrap();
+        let writer = Writer::open(Location::sqlite(&dir.join("store.db"))).unwrap();
         let (handle, inbox) = channel();
         let turns = Turns {
             engine: Engine::recover([]),

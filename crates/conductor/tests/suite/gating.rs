@@ -123,7 +123,7 @@ async fn a_flaky_check_is_run_again_before_the_change_is_blamed() {
     let failed = opened.handle.look(|state| state.task(TaskId(1)).unwrap().failed_times()).await;
     assert_eq!(failed.unwrap(), 0);
     end(opened).await;
-    let reader = Reader::open(&fixture.store()).unwrap();
+    let reader = Reader::open(fixture.store()).unwrap();
     let flaky = reader.history(Seq(0)).filter_map(Result::ok).any(|record| match record.event {
         Event::ChecksFinished { results, .. } => {
             results[0].passed && results[0].earlier.as_ref().is_some_and(|first| !first.passed)

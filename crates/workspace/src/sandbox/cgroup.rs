@@ -151,7 +151,8 @@ impl Cgroup {
         let done = entered.and_then(|()| work());
         // Back to where our own group is, around this one. It takes us: the rest of us is there.
         let homes = self.places.iter().filter_map(|place| place.parent());
-        let back = homes.map(|home| write_itself(&home.join(THREADS))).collect::<io::Result<()>>();
+        let back = homes.map(|home| write_itself(&home.join(THREADS)));
+        let back = back.fold(Ok(()), io::Result::and);
         if back.is_err() {
             // Nobody is told of what was started.
             self.kill();
