@@ -15,6 +15,7 @@ use crate::checklist::Source;
 use crate::escalation::{EscalationPolicy, InvalidEscalation, InvalidRate, RatePolicy};
 use crate::failure::RetryPolicy;
 use crate::flow::{Expectation, Phase};
+use crate::gates::ReviewPolicy;
 use crate::ids::Role;
 use crate::limits;
 use crate::merge::{InvalidMergePolicy, MergePolicy};
@@ -57,6 +58,9 @@ pub struct Policy {
     pub failure_rate: RatePolicy,
     #[serde(default, skip_serializing_if = "MergePolicy::is_default")]
     pub merge: MergePolicy,
+    /// How often councils may look at one task before a person does.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reviews: ReviewPolicy,
     /// What needs a person's word beside the delivery, which always does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalPolicy>,
@@ -64,7 +68,7 @@ pub struct Policy {
 
 /// Rules that nobody touched are not written: journals from before they were there stay as they
 /// are.
-fn is_default<T: Default + PartialEq>(rules: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(rules: &T) -> bool {
     *rules == T::default()
 }
 
@@ -121,6 +125,7 @@ impl Default for Policy {
             escalation: EscalationPolicy::default(),
             failure_rate: RatePolicy::default(),
             merge: MergePolicy::default(),
+            reviews: ReviewPolicy::default(),
             approvals: None,
         }
     }

@@ -10,7 +10,7 @@ use crate::checklist::Checklist;
 use crate::council::CouncilId;
 use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
-use crate::gates::{Evidence, RedReason};
+use crate::gates::{Done, Evidence, RedReason, Reviews};
 use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
 use crate::money::Usd;
 use crate::plan::operation::Operations;
@@ -82,6 +82,15 @@ pub struct Task {
     /// The files that its attempts changed since it last began.
     pub touched: BTreeSet<String>,
     pub merged: Option<Commit>,
+    /// Tests that passed and failed on one commit of it.
+    #[serde(default)]
+    pub flaky: BTreeSet<String>,
+    /// What became of its criteria at the last gate (TDD-13).
+    #[serde(default)]
+    pub done: Done,
+    /// By councils, before it is merged (TDD-11).
+    #[serde(default)]
+    pub reviews: Reviews,
     pub spent: Usd,
     /// Of the model that made the latest attempt.
     pub tier: Option<Tier>,
@@ -126,6 +135,10 @@ pub enum Stage {
     },
     /// A council thinks about it.
     Deliberating {
+        council: CouncilId,
+    },
+    /// A council looks at its change before it is merged.
+    Review {
         council: CouncilId,
     },
     Asking {
@@ -224,7 +237,9 @@ impl Task {
             Stage::Failed { .. } => Status::Failed,
             _ if mission.paused.is_some() => Status::Paused,
             Stage::Queued | Stage::Merging { checked: false, .. } => Status::Testing,
-            Stage::Merging { checked: true, .. } | Stage::Approval { .. } => Status::ReadyForReview,
+            Stage::Merging { checked: true, .. }
+            | Stage::Approval { .. }
+            | Stage::Review { .. } => Status::ReadyForReview,
             Stage::Waiting
             | Stage::Ready
             | Stage::Working { .. }

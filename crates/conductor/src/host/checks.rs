@@ -51,6 +51,7 @@ impl Host {
                 duration_ms: u64::try_from(ran.duration.as_millis()).unwrap_or(u64::MAX),
                 outcome: ran.outcome.map(Box::new),
                 before: before.map(Box::new),
+                mocks: Vec::new(),
             });
         }
         // Empty by now; if not, the next start-up tidies it.

@@ -52,17 +52,22 @@ impl State {
         self.with_mission(mission, |m| {
             match &old {
                 Stage::Ready => m.counts.ready = m.counts.ready.saturating_sub(1),
-                Stage::Backoff { .. } | Stage::Deliberating { .. } => m.counts.parked -= 1,
+                Stage::Backoff { .. } | Stage::Deliberating { .. } | Stage::Review { .. } => {
+                    m.counts.parked -= 1;
+                }
                 Stage::Asking { .. } => m.counts.asking -= 1,
                 Stage::Approval { .. } => m.counts.gated -= 1,
                 Stage::DeadLetter => m.counts.dead -= 1,
                 Stage::Blocked { .. } => m.counts.blocked -= 1,
                 Stage::Done => m.counts.completed -= 1,
+                Stage::RolledBack => m.counts.rolled_back -= 1,
                 _ => {}
             }
             match &stage {
                 Stage::Ready => m.counts.ready += 1,
-                Stage::Backoff { .. } | Stage::Deliberating { .. } => m.counts.parked += 1,
+                Stage::Backoff { .. } | Stage::Deliberating { .. } | Stage::Review { .. } => {
+                    m.counts.parked += 1;
+                }
                 Stage::Asking { .. } => m.counts.asking += 1,
                 Stage::Approval { .. } => m.counts.gated += 1,
                 Stage::Done => m.counts.completed += 1,
@@ -89,6 +94,9 @@ impl State {
         if self.task(id).is_some_and(|task| task.stage.is_final()) {
             self.pass_turn(id);
             self.close_story(id);
+            self.settle_wave(id);
+        } else {
+            self.watch_wave(id);
         }
     }
 
