@@ -15,6 +15,7 @@ use crate::limits;
 use crate::policy::Sandbox;
 use crate::state::State;
 use crate::time::SECOND_MS;
+use crate::why;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
@@ -90,6 +91,8 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::AttemptHeard { .. }
         | Event::ReservationReleased { .. }
         | Event::CostCharged { .. }
+        | Event::SubAgentOpened { .. }
+        | Event::SubAgentClosed { .. }
         | Event::AttemptFinished { .. }
         | Event::AttemptFailed { .. }
         | Event::AttemptInterrupted { .. }
@@ -124,6 +127,12 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
             let to_know = causes.iter().all(|cause| cause.matter == Matter::WentAhead);
             let about = if to_know { "for people to know" } else { "needs a person" };
             Told::warn(format!("{about}: {}", told.join("; ")))
+        }
+        Event::TestQuarantined { test, contradictions, rate } => Told::warn(format!(
+            "{test} passed and failed on one commit, {contradictions} times ({rate}): its failures blame nobody"
+        )),
+        Event::TestReleased { test, passes } => {
+            Told::info(format!("{test} passed {passes} times in a row and counts again"))
         }
         Event::ChecksFinished { .. }
         | Event::PhaseAccepted { .. }
@@ -278,6 +287,12 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
             (task, Told::info(format!("{agent} prints again")))
         }
         Event::CostCharged { task, usd, .. } => (task, Told::info(format!("spent {usd}"))),
+        Event::SubAgentOpened { task, sub_agent, usd, .. } => {
+            (task, Told::info(format!("started the sub-agent {sub_agent} with up to {usd}")))
+        }
+        Event::SubAgentClosed { task, sub_agent, spent, .. } => {
+            (task, Told::info(format!("the sub-agent {sub_agent} ended and spent {spent}")))
+        }
         Event::ReservationReleased { task, usd, .. } => {
             (task, Told::warn(format!("no bill came: {usd} that were reserved are free again")))
         }
@@ -299,6 +314,7 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
                 Interruption::ProviderParked => "its provider has a rate limit",
                 Interruption::GaveWay { .. } => "a more urgent task needed its seat",
                 Interruption::Overridden => "a person ordered something else",
+                Interruption::WaveFell { .. } => "a task of its wave gave up",
             };
             (task, Told::warn(format!("attempt interrupted: {why}")))
         }
@@ -356,10 +372,7 @@ fn failure_line(state: &State, event: &Event) -> Option<Line> {
             let because = because.unwrap_or_else(|| "no retries left".to_owned());
             (task, Told::error(format!("gave up: {because}")))
         }
-        Event::TaskBlocked { task, on } => {
-            let on = state.task(*on).map_or("?", |t| t.name());
-            (task, Told::error(format!("Dependency {on} failed")))
-        }
+        Event::TaskBlocked { task, on } => (task, Told::error(why::blocked(state, *task, *on))),
         Event::TaskUnblocked { task } => {
             (task, Told::info("nothing blocks it any more".to_owned()))
         }

@@ -6,8 +6,9 @@ use crate::approval::{Order, PersonRole, Subject};
 use crate::breaker::BreakerKey;
 use crate::council::{self, CouncilId, Findings, Vote};
 use crate::failure::Failure;
+use crate::gates::Mock;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
-use crate::ledger::Limit;
+use crate::ledger::{Limit, ReservationId};
 use crate::machine::MachineUse;
 use crate::merge::Step;
 use crate::money::Usd;
@@ -225,6 +226,19 @@ pub enum Command {
         fence: Fence,
         report: Report,
     },
+    /// From an attempt: its agent, or one of its sub-agents, starts another, which may spend at
+    /// most this; without a sum, all that is left.
+    OpenSubAgent {
+        fence: Fence,
+        of: Option<ReservationId>,
+        usd_max: Option<Usd>,
+    },
+    /// From an attempt: the sub-agent has ended, and this is what it cost.
+    CloseSubAgent {
+        fence: Fence,
+        sub_agent: ReservationId,
+        spent: Spending,
+    },
     FinishAttempt {
         fence: Fence,
         outcome: AttemptOutcome,
@@ -285,6 +299,8 @@ impl Command {
             | Command::MakeChecklist { .. }
             | Command::CompleteStep { .. }
             | Command::ReportTask { .. }
+            | Command::OpenSubAgent { .. }
+            | Command::CloseSubAgent { .. }
             | Command::PauseMission { .. }
             | Command::ResumeMission { .. }
             | Command::CancelMission { .. }
@@ -361,6 +377,10 @@ pub struct CheckResult {
     /// What it said first on the same commit, where it failed and was run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Box<Before>>,
+    /// Where tests of the change replace what they should test; found by who has the files, with
+    /// `gates::mocked_units`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mocks: Vec<Mock>,
 }
 
 /// What a check said at another time: before a change, or before it was run again.

@@ -67,6 +67,8 @@ pub struct Ledger {
 struct Session {
     number: u32,
     started_at: Timestamp,
+    /// What was spent in it came in so many bills.
+    bills: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -302,6 +304,29 @@ impl Ledger {
         id
     }
 
+    /// A sub-agent got a part of what its attempt, or the sub-agent that started it, has left.
+    pub fn part_reserved(&mut self, id: ReservationId, parent: ReservationId, usd: Usd) {
+        let Some(whole) = self.open.get(&parent) else { return };
+        let reservation = Reservation {
+            id,
+            parent: Some(parent),
+            unit: Unit::Attempt,
+            usd,
+            estimate: usd.min(whole.estimate_left),
+            tokens: 0,
+            ..whole.reservation.clone()
+        };
+        self.reserved(&reservation);
+    }
+
+    /// All parts of a reservation have ended: it has what they did not spend.
+    pub fn parts_released(&mut self, id: ReservationId) {
+        let parts = self.open.get(&id).map(|open| open.parts.clone());
+        for part in parts.into_iter().flatten() {
+            self.released(part);
+        }
+    }
+
     /// Money was spent, whether or not it was reserved. What was not is kept as excess.
     pub fn charged(&mut self, charge: &Charge) -> Settlement {
         let settlement = self.settle(charge);
@@ -330,6 +355,7 @@ impl Ledger {
             purse.spent += charge.usd;
             purse.excess += charge.usd.saturating_sub(covered);
         });
+        self.session.bills += u64::from(charge.usd > Usd::ZERO);
         let part = Part::of(account.agent);
         self.tokens.used(account.mission, counted_at, part, charge.tokens);
         self.watchdog.spent(charge.usd, charge.began_at, charge.at);
@@ -380,7 +406,7 @@ impl Ledger {
 
     pub fn session_started(&mut self, at: Timestamp) {
         let number = self.session.number.saturating_add(1);
-        self.session = Session { number, started_at: at };
+        self.session = Session { number, started_at: at, bills: 0 };
     }
 
     /// The watchdog's alarm was answered: nothing is reserved until somebody resumes.

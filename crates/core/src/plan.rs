@@ -71,6 +71,10 @@ pub struct PlannedTask {
     /// The user story that it is part of, such as `US1`; the tasks of one story are a convoy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_story: Option<String>,
+    /// Tasks that name the same wave stand or fall together: when one of them gives up, what the
+    /// others have landed is taken back (GIT-16).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<String>,
     /// What has to be done, step by step; the source of the checklist.
     #[serde(default, alias = "requiredActions", skip_serializing_if = "Vec::is_empty")]
     pub required_actions: Vec<String>,

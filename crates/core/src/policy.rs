@@ -16,6 +16,7 @@ use crate::checklist::Source;
 use crate::escalation::{EscalationPolicy, InvalidEscalation, InvalidRate, RatePolicy};
 use crate::failure::RetryPolicy;
 use crate::flow::{Expectation, Phase};
+use crate::gates::ReviewPolicy;
 use crate::ids::Role;
 use crate::limits;
 use crate::merge::{InvalidMergePolicy, MergePolicy};
@@ -61,6 +62,9 @@ pub struct Policy {
     /// The branch on which a mission gathers its work; `kapelle/m1` where nobody says otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<BranchTemplate>,
+    /// How often councils may look at one task before a person does.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reviews: ReviewPolicy,
     /// What needs a person's word beside the delivery, which always does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalPolicy>,
@@ -68,7 +72,7 @@ pub struct Policy {
 
 /// Rules that nobody touched are not written: journals from before they were there stay as they
 /// are.
-fn is_default<T: Default + PartialEq>(rules: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(rules: &T) -> bool {
     *rules == T::default()
 }
 
@@ -126,6 +130,7 @@ impl Default for Policy {
             failure_rate: RatePolicy::default(),
             merge: MergePolicy::default(),
             branch: None,
+            reviews: ReviewPolicy::default(),
             approvals: None,
         }
     }

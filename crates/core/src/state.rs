@@ -16,8 +16,10 @@ use crate::command::CheckResult;
 use crate::effect::Due;
 use crate::escalation::Notices;
 use crate::event::Chore;
+use crate::flaky::History;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::{Account, Calibration, Ledger, ReservationId};
+use crate::locks::LockTable;
 use crate::mission::Mission;
 use crate::money::Usd;
 use crate::rate::Permits;
@@ -47,6 +49,8 @@ mod rollback;
 mod scaling;
 mod schedule;
 mod seats;
+mod sub_agents;
+mod waves;
 mod work;
 
 pub use council::{Advice, Opinion};
@@ -80,6 +84,8 @@ pub struct State {
     with_merges: BTreeSet<MissionId>,
     /// Missions with tasks that a person has to be asked about.
     with_asks: BTreeSet<MissionId>,
+    /// Waves of which a task gave up, as long as something of them may have to go.
+    broken_waves: BTreeSet<(MissionId, String)>,
     timers: BTreeSet<(Timestamp, Timer)>,
     due: Due,
     fences_given: u64,
@@ -103,6 +109,8 @@ pub struct State {
     breakers: Breakers,
     traffic: Traffic,
     councils: Councils,
+    /// How tests ended, on which commits.
+    tests: History,
 }
 
 /// What a fence stands for while it is current.
@@ -283,6 +291,18 @@ impl State {
     #[must_use]
     pub fn calibration(&self) -> &Calibration {
         &self.calibration
+    }
+
+    /// What is known of tests that pass and fail on one commit.
+    #[must_use]
+    pub fn test_history(&self) -> &History {
+        &self.tests
+    }
+
+    /// Who has which file.
+    #[must_use]
+    pub fn locks(&self) -> &LockTable {
+        &self.schedule.locks
     }
 
     #[must_use]

@@ -11,7 +11,7 @@ use crate::council::CouncilId;
 use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
-use crate::gates::{Evidence, RedReason};
+use crate::gates::{Done, Evidence, RedReason, Reviews};
 use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
 use crate::mission::{Counted, Mission};
 use crate::money::Usd;
@@ -86,6 +86,15 @@ pub struct Task {
     /// The files that its attempts changed since it last began.
     pub touched: Arc<BTreeSet<String>>,
     pub merged: Option<Commit>,
+    /// Tests that passed and failed on one commit of it.
+    #[serde(default)]
+    pub flaky: BTreeSet<String>,
+    /// What became of its criteria at the last gate (TDD-13).
+    #[serde(default)]
+    pub done: Done,
+    /// By councils, before it is merged (TDD-11).
+    #[serde(default)]
+    pub reviews: Reviews,
     pub spent: Usd,
     /// Of the model that made the latest attempt.
     pub tier: Option<Tier>,
@@ -132,6 +141,10 @@ pub enum Stage {
     Deliberating {
         council: CouncilId,
     },
+    /// A council looks at its change before it is merged.
+    Review {
+        council: CouncilId,
+    },
     Asking {
         question: Question,
     },
@@ -154,7 +167,9 @@ impl Stage {
     pub(crate) fn counted(&self) -> Option<Counted> {
         match self {
             Stage::Ready => Some(Counted::Ready),
-            Stage::Backoff { .. } | Stage::Deliberating { .. } => Some(Counted::Parked),
+            Stage::Backoff { .. } | Stage::Deliberating { .. } | Stage::Review { .. } => {
+                Some(Counted::Parked)
+            }
             Stage::Asking { .. } => Some(Counted::Asking),
             Stage::Approval { .. } => Some(Counted::Gated),
             Stage::Blocked { .. } => Some(Counted::Blocked),
@@ -261,7 +276,9 @@ impl Task {
             Stage::Failed { .. } => Status::Failed,
             _ if mission.paused.is_some() => Status::Paused,
             Stage::Queued | Stage::Merging { checked: false, .. } => Status::Testing,
-            Stage::Merging { checked: true, .. } | Stage::Approval { .. } => Status::ReadyForReview,
+            Stage::Merging { checked: true, .. }
+            | Stage::Approval { .. }
+            | Stage::Review { .. } => Status::ReadyForReview,
             Stage::Waiting
             | Stage::Ready
             | Stage::Working { .. }

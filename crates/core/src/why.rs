@@ -39,10 +39,7 @@ fn stands(state: &State, task: &Task) -> Option<String> {
         }
         Stage::Asking { question } => return Some(format!("asks a person: {}", question.message)),
         Stage::Approval { subject } => return gate(state, *subject),
-        Stage::Blocked { on } => {
-            let on = state.task(*on).map_or("?", |t| t.name());
-            return Some(format!("Dependency {on} failed"));
-        }
+        Stage::Blocked { on } => return Some(blocked(state, task.id, *on)),
         Stage::DeadLetter | Stage::Failed { .. } => return Some(dead_letter(task)),
         Stage::Waiting if state.approvals().is_waiting(Subject::Plan(mission.id)) => {
             gate(state, Subject::Plan(mission.id))?
@@ -71,7 +68,9 @@ fn stands(state: &State, task: &Task) -> Option<String> {
                 None => held.unwrap_or_else(|| format!("waits for a free {role}{more}")),
             }
         }
-        Stage::Deliberating { council } => deliberating(state, *council),
+        Stage::Deliberating { council } | Stage::Review { council } => {
+            deliberating(state, *council)
+        }
         Stage::Backoff { .. } => {
             let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
             let because = first_line(last).trim_end_matches(':');
@@ -91,6 +90,16 @@ fn stands(state: &State, task: &Task) -> Option<String> {
         Some(reason) => format!("{} is paused: {reason}", mission.id),
         None => standing,
     })
+}
+
+/// What the end of `on` has to do with a task.
+pub(crate) fn blocked(state: &State, task: TaskId, on: TaskId) -> String {
+    let name = state.task(on).map_or("?", |t| t.name());
+    let wave = |id: TaskId| state.task(id).and_then(|t| t.plan.wave.as_deref());
+    match wave(task).filter(|own| wave(on) == Some(*own)) {
+        Some(wave) => format!("stands or falls with the wave {wave}, of which {name} gave up"),
+        None => format!("Dependency {name} failed"),
+    }
 }
 
 /// All that it needs is merged; only the batch says that another one is first.

@@ -19,7 +19,7 @@ pub(crate) use missions::priority;
 pub use reference::reference;
 
 /// Raised with every change to what the tables are or hold; they are then made anew.
-pub(crate) const VERSION: i64 = 4;
+pub(crate) const VERSION: i64 = 5;
 
 /// How far the tables have come, and in which form.
 pub(crate) const WATERMARK: &str = "projection_watermark";

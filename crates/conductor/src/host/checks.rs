@@ -56,6 +56,7 @@ impl Host {
                 outcome: ran.outcome.map(Box::new),
                 before: before.map(Box::new),
                 earlier: earlier.map(|run| Box::new(as_before(&run))),
+                mocks: Vec::new(),
             });
         }
         // Empty by now; if not, the next start-up tidies it.

@@ -8,6 +8,7 @@ use crate::escalation::Trouble;
 use crate::event::{Chore, Event, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Expectation;
+use crate::gates::Mock;
 use crate::ids::{Actor, Commit, Fence, TaskId};
 use crate::limits;
 use crate::mission::{Mission, MissionStage};
@@ -64,8 +65,8 @@ impl State {
         let Stage::Gating { change } = &task.stage else { return Err(wrong) };
         let commit = change.clone();
         let phase = task.phase(&mission.policy);
-        let expects = phase.map_or(Expectation::AllChecksPass, crate::flow::Phase::expects);
-        let verdict = gate::judge(task, &mission.policy, expects, &results);
+        let expects = gate::expects(task, &mission.policy);
+        let verdict = gate::judge(task, &mission.policy, self.tests.quarantine(), &results);
         let mut events =
             vec![Event::ChecksFinished { task: id, fence, commit: commit.clone(), results }];
         events.extend(match (verdict, phase) {
@@ -167,5 +168,6 @@ fn bounded(result: &CheckResult) -> CheckResult {
         outcome: result.outcome.as_ref().map(|outcome| Box::new(outcome.kept())),
         before: result.before.as_ref().map(|run| Box::new(before(run))),
         earlier: result.earlier.as_ref().map(|run| Box::new(before(run))),
+        mocks: result.mocks.iter().take(limits::OBJECTIONS_MAX).map(Mock::bounded).collect(),
     }
 }

@@ -76,6 +76,12 @@ impl State {
             Command::FinishAttempt { fence, outcome, spent } => {
                 self.finish_attempt(*fence, outcome, spent, now)
             }
+            Command::OpenSubAgent { fence, of, usd_max } => {
+                self.open_sub_agent(*fence, *of, *usd_max)
+            }
+            Command::CloseSubAgent { fence, sub_agent, spent } => {
+                self.close_sub_agent(*fence, *sub_agent, spent, now)
+            }
             Command::FinishBranch { fence, tip } => self.finish_branch(*fence, tip),
             Command::FinishChecks { fence, results } => self.finish_checks(*fence, results, now),
             Command::FinishLane { fence, outcome } => self.finish_lane(*fence, outcome, now),

@@ -90,7 +90,8 @@ impl State {
                 Ok(vec![Event::BaselineMeasured { mission, fence, commit, results }])
             }
             Some(Effect::TestLane { lane, candidate, .. }) => {
-                let report = TestReport { failed: gate::failing(&mission.policy, &results) };
+                let failed = gate::failing(&mission.policy, self.tests.quarantine(), &results);
+                let report = TestReport { failed };
                 let stale = Refusal::StaleFence { presented: fence };
                 let verdict = queue.after_tests(*lane, candidate, &report).map_err(|_| stale)?;
                 let consequences = self.after_verdict(mission, fence, &verdict, &results, now);
@@ -119,7 +120,8 @@ impl State {
     ) -> Vec<Event> {
         let AfterTests::Blamed { culprit, failed, .. } = verdict else { return Vec::new() };
         let blamed = |result: &'_ CheckResult| {
-            let own = gate::failing(&mission.policy, std::slice::from_ref(result));
+            let alone = std::slice::from_ref(result);
+            let own = gate::failing(&mission.policy, self.tests.quarantine(), alone);
             own.into_iter().filter(|name| failed.contains(name)).collect::<Vec<String>>()
         };
         let failures = results.iter().map(|result| Blamed { result, names: blamed(result) });

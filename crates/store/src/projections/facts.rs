@@ -27,6 +27,7 @@ impl Fold {
             Event::LeaseGranted { .. }
             | Event::LeaseRenewed { .. }
             | Event::CostCharged { .. }
+            | Event::SubAgentClosed { .. }
             | Event::AttemptFinished { .. }
             | Event::AttemptFailed { .. }
             | Event::AttemptInterrupted { .. }
@@ -38,6 +39,7 @@ impl Fold {
             | Event::CheckpointAnswered { .. }
             | Event::ChangeConflicted { .. }
             | Event::RollbackStarted { .. }
+            | Event::TaskRequeued { .. }
             | Event::DeliveryProposed { .. }
             | Event::DeliveryApproved { .. }
             | Event::DeliveryRefused { .. }
@@ -48,6 +50,7 @@ impl Fold {
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. }
             | Event::SettingsChanged { .. }
+            | Event::SubAgentOpened { .. }
             | Event::SessionStarted
             | Event::CapRaised { .. }
             | Event::SpendingWarned { .. }
@@ -81,7 +84,6 @@ impl Fold {
             | Event::CouncilAbandoned { .. }
             | Event::SolutionRecalled { .. }
             | Event::TaskUnblocked { .. }
-            | Event::TaskRequeued { .. }
             | Event::PersonNotified { .. }
             | Event::PersonAssigned { .. }
             | Event::WentAhead { .. }
@@ -115,6 +117,8 @@ impl Fold {
             | Event::ChoreDue { .. }
             | Event::ChoreWithdrawn { .. }
             | Event::BranchPrepared { .. }
+            | Event::TestQuarantined { .. }
+            | Event::TestReleased { .. }
             | Event::PhaseAccepted { .. }
             | Event::CandidateBuilt { .. }
             | Event::CandidateRejected { .. }
@@ -139,6 +143,10 @@ impl Fold {
             Event::CostCharged { task, fence, usd, usage } => {
                 self.attempts.charge(*fence, *usd, changes);
                 self.cost(record, (*task, *fence), *usd, usage, changes);
+            }
+            Event::SubAgentClosed { task, fence, spent, usage, .. } => {
+                self.attempts.charge(*fence, *spent, changes);
+                self.cost(record, (*task, *fence), *spent, usage, changes);
             }
             Event::AttemptFinished { fence, change, .. } => {
                 let done = Ending { change: Some(change), ..ended("finished", at) };
@@ -204,6 +212,10 @@ impl Fold {
             }
             // What was proposed is not what will be.
             Event::RollbackStarted { mission, .. } => self.people.recall(*mission, at, changes),
+            Event::TaskRequeued { task, .. } => {
+                let Some(mission) = self.mission_of(*task) else { return };
+                self.people.recall(mission, at, changes);
+            }
             Event::DeliveryProposed { mission, commit } => {
                 self.people.propose(place, *mission, commit, changes);
             }

@@ -49,6 +49,8 @@ impl Touched {
             | Event::OverrideLapsed { .. }
             | Event::ProviderParked { .. }
             | Event::ProviderBack { .. }
+            | Event::TestQuarantined { .. }
+            | Event::TestReleased { .. }
             | Event::BreakerMoved { .. } => {}
             Event::ApprovalAsked { gate } => self.subject(state, gate.subject),
             Event::ApprovalGiven { subject, .. } | Event::ApprovalRejected { subject, .. } => {
@@ -62,6 +64,8 @@ impl Touched {
             }
             Event::LeaseGranted { task, fence, .. }
             | Event::CostCharged { task, fence, .. }
+            | Event::SubAgentOpened { task, fence, .. }
+            | Event::SubAgentClosed { task, fence, .. }
             | Event::AttemptFinished { task, fence, .. }
             | Event::AttemptFailed { task, fence, .. }
             | Event::AttemptInterrupted { task, fence, .. }

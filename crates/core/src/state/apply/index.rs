@@ -75,6 +75,9 @@ impl State {
         if is_final {
             self.pass_turn(id);
             self.close_story(id);
+            self.settle_wave(id);
+        } else {
+            self.watch_wave(id);
         }
     }
 

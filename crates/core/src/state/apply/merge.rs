@@ -33,8 +33,14 @@ impl State {
                 self.chore_done(*fence);
                 self.with_queue(*mission, |queue| queue.built(*lane, onto, steps));
             }
-            Event::LaneTested { mission, fence, lane, candidate, verdict, .. } => {
+            Event::LaneTested { mission, fence, lane, candidate, verdict, results } => {
                 self.chore_done(*fence);
+                let queue = self.mission(*mission).and_then(|m| m.merging.queue.as_ref());
+                let aboard = queue.map(|queue| queue.members(*lane).to_vec()).unwrap_or_default();
+                self.note_tests(&aboard, candidate, results);
+                if let AfterTests::Passed { flaky, .. } = verdict {
+                    self.note_flaky(&aboard, flaky);
+                }
                 self.with_queue(*mission, |queue| judge(queue, *lane, candidate, verdict));
             }
             Event::LanePassed { mission, lane, candidate } => {
@@ -52,8 +58,10 @@ impl State {
             }
             Event::BaselineMeasured { mission, fence, commit, results } => {
                 self.chore_done(*fence);
+                self.note_tests(&[], commit, results);
                 let policy = self.mission(*mission).map(|mission| mission.policy.clone());
-                let failing = gate::failing(&policy.unwrap_or_default(), results);
+                let policy = policy.unwrap_or_default();
+                let failing = gate::failing(&policy, self.tests.quarantine(), results);
                 let failing: Vec<String> = failing.into_iter().collect();
                 self.with_queue(*mission, |queue| queue.baseline_measured(commit, &failing));
             }
@@ -72,6 +80,7 @@ impl State {
                 self.with_mission(*mission, |m| {
                     m.merging.rollbacks.insert(*task, tasks.clone());
                 });
+                self.close_wave_gate(*task);
                 self.withdraw_proposal(*mission);
                 self.sync_merge(*mission);
             }
@@ -79,7 +88,10 @@ impl State {
                 self.chore_done(*fence);
                 self.enqueue_revert(*task, change);
             }
-            Event::RollbackFailed { task, .. } => self.call_off_rollback(*task),
+            Event::RollbackFailed { task, reason } => {
+                self.call_off_wave(*task, reason);
+                self.call_off_rollback(*task);
+            }
             Event::TaskRolledBack { task, at, .. } => self.take_back(*task, *at),
             _ => {}
         }
@@ -178,13 +190,14 @@ impl State {
     /// What is known of a merged task for the day that somebody wants to take it back.
     pub(in crate::state) fn note_landing(&mut self, id: TaskId, onto: &Commit, commit: &Commit) {
         let Some(task) = self.task(id) else { return };
+        let wave = self.mission(task.mission).and_then(|mission| mission.wave_of(task)?.id());
         let landing = Landing {
             task: id,
             name: task.name().to_owned(),
             commits: vec![commit.clone()],
             paths: paths_of(task),
             needs: task.dependencies.iter().copied().collect(),
-            wave: None,
+            wave,
             migration: migration_of(task),
             tree: Tree::Clean,
             word: if task.irreversible { Word::Irreversible } else { Word::Nothing },

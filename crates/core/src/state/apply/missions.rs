@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::breaker::BreakerKey;
 use crate::checklist::Checklist;
 use crate::escalation::FailureRate;
-use crate::event::{Chore, Event};
+use crate::event::{Chore, Event, PauseReason};
+use crate::gates::{Done, Reviews};
 use crate::ids::{MissionId, TaskId};
 use crate::mission::{Counts, Merging, Mission, MissionStage, Wants};
 use crate::money::Usd;
@@ -33,6 +34,9 @@ impl State {
                 self.await_renewal(*mission, reason);
                 self.with_mission(*mission, |m| m.paused = Some(reason.clone()));
                 self.note_pause(*mission, reason);
+                if let PauseReason::Wave { wave, .. } = reason {
+                    self.note_wave_told(*mission, wave);
+                }
             }
             Event::MissionResumed { mission, .. } => {
                 self.stop_renewal(*mission);
@@ -120,6 +124,7 @@ impl State {
             riskiest: None,
             to_ask: BTreeSet::new(),
             listed: Wants::default(),
+            waves: BTreeMap::new(),
         });
         self.ledger.mission_capped(*mission, policy.budget.mission_usd_max);
         self.want(*mission, Chore::Branch(*mission));
@@ -156,6 +161,7 @@ impl State {
         let end = first.0 + plans.len() as u32;
         self.plan_chains((first.0..end).map(TaskId));
         self.with_mission(mission, |m| m.tasks.extend((first.0..end).map(TaskId)));
+        self.plan_waves(mission, first, plans);
     }
 
     fn needs_of(&self, mission: MissionId, plan: &PlannedTask) -> Vec<TaskId> {
@@ -193,6 +199,7 @@ impl State {
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().filter(|(_, t)| !of_mission(t, self)).collect();
         self.clear_queue_of(id);
+        self.broken_waves.retain(|(mission, _)| *mission != id);
         self.end_councils_of(id);
         self.breakers.forget(&BreakerKey::Mission(id));
         self.with_mission(id, |m| {
@@ -254,6 +261,9 @@ fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<T
         next_in_batch: None,
         touched: Arc::default(),
         merged: None,
+        flaky: BTreeSet::new(),
+        done: Done::default(),
+        reviews: Reviews::default(),
         spent: Usd::ZERO,
         tier: None,
         lineage: None,

@@ -61,6 +61,7 @@ impl State {
                     | Interruption::LeaseExpired
                     | Interruption::MissionPaused
                     | Interruption::Overridden
+                    | Interruption::WaveFell { .. }
                     | Interruption::GaveWay { .. } => Billed::Later,
                 };
                 if let Interruption::GaveWay { to } = cause {
