@@ -340,4 +340,6 @@ fn a_flaky_check_is_run_again_at_the_gate_and_told_by_name() {
     let lines = events.iter().filter_map(|event| activity::line(world.state(), event));
     let lines: Vec<String> = lines.map(|line| line.text).collect();
     assert!(lines.iter().any(|line| line.ends_with("; flaky: test: shaky")), "{lines:?}");
+    let remembered = world.state().test_history().flakiness("test: shaky");
+    assert!(remembered.is_some_and(|found| found.is_flaky()), "for the day of its quarantine");
 }

@@ -46,7 +46,9 @@ impl TestsSeen {
 
     fn ran(&mut self, commit: &Commit, results: &[CheckResult]) {
         for result in results {
-            for (test, case) in result.outcome.iter().flat_map(|outcome| &outcome.tests) {
+            let first = result.earlier.as_ref().and_then(|run| run.outcome.as_ref());
+            let runs = first.into_iter().chain(result.outcome.as_deref());
+            for (test, case) in runs.flat_map(|outcome| &outcome.tests) {
                 let runs = self.runs.entry(format!("{}: {test}", result.name)).or_default();
                 runs.push_back((commit.clone(), case.ended));
                 while runs.len() > HISTORY_RUNS_MAX {

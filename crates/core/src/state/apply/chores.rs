@@ -166,6 +166,9 @@ impl State {
         results: &[CheckResult],
     ) {
         for result in results {
+            if let Some(first) = result.earlier.as_ref().and_then(|run| run.outcome.as_ref()) {
+                self.tests.ran(commit, &result.name, first);
+            }
             let Some(outcome) = &result.outcome else { continue };
             self.tests.ran(commit, &result.name, outcome);
             let names = outcome.tests.keys().map(|test| gates::name(&result.name, test));
