@@ -203,6 +203,12 @@ pub enum Command {
     ReportOutput {
         heard: Vec<(Fence, Timestamp)>,
     },
+    /// From a host: a check that is under way does something that people should hear of.
+    ReportCheck {
+        fence: Fence,
+        check: String,
+        news: CheckNews,
+    },
     /// From an attempt: the prepared operation is done, and `change` is the tree with it.
     CompleteOperation {
         fence: Fence,
@@ -315,6 +321,7 @@ impl Command {
             | Command::HostStarted
             | Command::Heartbeat { .. }
             | Command::ReportOutput { .. }
+            | Command::ReportCheck { .. }
             | Command::Tick => None,
         }
     }
@@ -361,6 +368,19 @@ pub struct CheckResult {
     /// What it said first on the same commit, where it failed and was run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Box<Before>>,
+}
+
+/// What a check does while it is under way (CMD-11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "news", rename_all = "snake_case")]
+pub enum CheckNews {
+    /// It prints nothing.
+    Silent {
+        silent_ms: u64,
+    },
+    LongRunning {
+        running_ms: u64,
+    },
 }
 
 /// What a check said at another time: before a change, or before it was run again.
