@@ -130,6 +130,8 @@ struct Order {
     sandbox: Choice,
     /// Where the attempt's process is listened to.
     ear: Ear,
+    /// For what is told before the end.
+    handle: Handle,
 }
 
 /// The effects in flight.
@@ -163,6 +165,7 @@ impl Running {
             sandbox: sandbox_of(state, &effect),
             effect,
             ear: Ear::default(),
+            handle: self.handle.clone(),
         };
         let ear = order.ear.clone();
         let (host, handle) = (self.host.clone(), self.handle.clone());

@@ -60,6 +60,9 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
             let then = if retry_at.is_some() { "trying again" } else { "giving up" };
             Told::error(format!("a chore failed, {then}: {}", last_line(&failure.message)))
         }
+        Event::CheckNoted { mission, check, news, .. } => {
+            merging::check_noted(check, *news).of_mission(*mission)
+        }
         Event::ChoreStarted { mission, chore, .. } => return chore_line(state, *mission, *chore),
         Event::SettingsChanged { by, .. } => {
             Told::info(format!("{by} changed the rules of the project"))

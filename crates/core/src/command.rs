@@ -204,6 +204,12 @@ pub enum Command {
     ReportOutput {
         heard: Vec<(Fence, Timestamp)>,
     },
+    /// From a host: a check that is under way does something that people should hear of.
+    ReportCheck {
+        fence: Fence,
+        check: String,
+        news: CheckNews,
+    },
     /// From an attempt: the prepared operation is done, and `change` is the tree with it.
     CompleteOperation {
         fence: Fence,
@@ -331,6 +337,7 @@ impl Command {
             | Command::HostStarted
             | Command::Heartbeat { .. }
             | Command::ReportOutput { .. }
+            | Command::ReportCheck { .. }
             | Command::Tick => None,
         }
     }
@@ -381,6 +388,19 @@ pub struct CheckResult {
     /// `gates::mocked_units`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mocks: Vec<Mock>,
+}
+
+/// What a check does while it is under way (CMD-11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "news", rename_all = "snake_case")]
+pub enum CheckNews {
+    /// It prints nothing.
+    Silent {
+        silent_ms: u64,
+    },
+    LongRunning {
+        running_ms: u64,
+    },
 }
 
 /// What a check said at another time: before a change, or before it was run again.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::{Assessment, Gate, Order, PersonRole, Subject};
 use crate::breaker::{Breaker, BreakerKey};
-use crate::command::CheckResult;
+use crate::command::{CheckNews, CheckResult};
 use crate::council::{
     self, Convocation, CouncilId, Dropped, Findings, ProblemKey, Remembered, Summons, Vote,
 };
@@ -268,6 +268,14 @@ pub enum Event {
         task: TaskId,
         fence: Fence,
         agent: AgentId,
+    },
+    /// A check that is under way is silent, or takes long. It goes on.
+    CheckNoted {
+        mission: MissionId,
+        fence: Fence,
+        check: String,
+        #[serde(flatten)]
+        news: CheckNews,
     },
     /// What the agent says about its work, in its words.
     TaskReported {

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use kapelle_core::command::{Before, CheckResult};
+use kapelle_core::command::{Before, CheckNews, CheckResult};
 use kapelle_core::policy::Check;
-use kapelle_core::{Commit, Effect, Fence};
-use kapelle_workspace::commands::Commands;
+use kapelle_core::{Command, Commit, Effect, Fence};
+use kapelle_workspace::commands::{Commands, Told};
 use kapelle_workspace::{CheckRun, Worktree, check, reaper};
 
 use super::{Host, Order, Trouble, make_dir};
@@ -30,7 +30,7 @@ impl Host {
             let run = check::Check {
                 command: wanted.command.clone(),
                 rules: self.rules.of_check(&wanted.command, limit),
-                commands: Commands::new().0,
+                commands: listened(order, &wanted.name),
                 reading: wanted.reading.clone(),
                 env: self.env.clone(),
                 readable: self.readable.clone(),
@@ -132,4 +132,30 @@ impl Host {
 
 fn as_before(run: &CheckRun) -> Before {
     Before { passed: run.passed, outcome: run.outcome.clone() }
+}
+
+/// Runs commands for a check, of which the engine hears what people should know before the end: once
+/// that it is silent, and that it takes long. How it ends is told by its result.
+fn listened(order: &Order, check: &str) -> Commands {
+    let (commands, mut told) = Commands::new();
+    let (handle, fence, check) = (order.handle.clone(), order.fence, check.to_owned());
+    tokio::spawn(async move {
+        let mut silent = false;
+        // Ends with the commands.
+        while let Some(told) = told.recv().await {
+            let news = match told {
+                Told::Warning { silent_ms, .. } if !silent => CheckNews::Silent { silent_ms },
+                Told::LongRunning { running_ms, .. } => CheckNews::LongRunning { running_ms },
+                Told::Warning { .. }
+                | Told::Output { .. }
+                | Told::Backgrounded { .. }
+                | Told::Escalated { .. }
+                | Told::Complete { .. }
+                | Told::BackgroundComplete(_) => continue,
+            };
+            silent |= matches!(news, CheckNews::Silent { .. });
+            handle.report(Command::ReportCheck { fence, check: check.clone(), news });
+        }
+    });
+    commands
 }

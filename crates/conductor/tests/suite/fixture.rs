@@ -81,8 +81,17 @@ impl Fixture {
         self.open_on(|_| Ok(MachineUse::default())).await
     }
 
+    /// With these rules for commands.
+    pub async fn open_with(&self, rules: ThresholdRules) -> Result<Opened, OpenError> {
+        self.open_as(rules, |_| Ok(MachineUse::default())).await
+    }
+
     /// On a machine that is as full as this says.
     pub async fn open_on(&self, measure: Measure) -> Result<Opened, OpenError> {
+        self.open_as(ThresholdRules::default(), measure).await
+    }
+
+    async fn open_as(&self, rules: ThresholdRules, measure: Measure) -> Result<Opened, OpenError> {
         let driver =
             Driver { program: self.agent(), args: Vec::new(), readable: vec![self.agent()] };
         open(Settings {
@@ -95,7 +104,7 @@ impl Fixture {
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             readable: Vec::new(),
             sessions: self.sessions(),
-            rules: ThresholdRules::default(),
+            rules,
             measure,
         })
         .await

@@ -9,8 +9,9 @@ use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
 use kapelle_core::machine::{MachineUse, Pressure};
 use kapelle_core::policy::{Parser, Sandbox};
-use kapelle_core::{Command, Event, Role, Seq, State, TaskId};
+use kapelle_core::{Command, Event, Role, Seq, State, TaskId, activity};
 use kapelle_store::Reader;
+use kapelle_workspace::commands::{CommandKind, ThresholdRule, ThresholdRules};
 
 use crate::fixture::{Fixture, git, soon, team};
 use crate::merging::{M1, end, is_proposed, mission, until};
@@ -157,5 +158,36 @@ async fn a_baseline_that_is_cut_short_excuses_nobody() {
     assert!(reason.contains("the check c has no answer on the branch itself"), "{reason}");
     let landed = opened.handle.look(|state| state.mission(M1).unwrap().counts.completed);
     assert_eq!(landed.await.unwrap(), 0, "nobody was excused");
+    end(opened).await;
+}
+
+/// CMD-02, CMD-11: whoever watches hears why nothing happens.
+#[tokio::test]
+async fn a_check_that_says_nothing_is_spoken_of_while_it_runs() {
+    let fixture = Fixture::new("echo x > x.txt");
+    let go = fixture.state_dir().with_file_name("go");
+    let rule = ThresholdRule { silence_ms: Some(50), ..ThresholdRule::default() };
+    let by_kind = BTreeMap::from([(CommandKind::Other, rule)]);
+    let rules = ThresholdRules { by_kind, ..ThresholdRules::default() };
+    let opened = fixture.open_with(rules).await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    let mut commits = opened.handle.follow();
+    let check = format!("while ! test -e {}; do sleep 0.05; done", go.display());
+    opened.handle.send(remembering(&fixture, &["1"], &check, 60_000)).await.unwrap();
+    let spoken = async {
+        loop {
+            let records = commits.recv().await.unwrap();
+            let noted = records.iter().find(|r| matches!(r.event, Event::CheckNoted { .. }));
+            if let Some(noted) = noted {
+                return noted.event.clone();
+            }
+        }
+    };
+    let noted = soon("a word about the check", spoken).await;
+    let line = opened.handle.look(move |state| activity::line(state, &noted).unwrap().text);
+    let line = line.await.unwrap();
+    assert!(line.starts_with("the check c has printed nothing for "), "{line}");
+    std::fs::write(go, "").unwrap();
+    until(&opened, is_proposed).await;
     end(opened).await;
 }

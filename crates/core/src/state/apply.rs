@@ -105,6 +105,8 @@ impl State {
             | Event::OverrideProposed { .. }
             | Event::OverrideLapsed { .. }
             | Event::Overridden { .. } => self.apply_to_approvals(event),
+            // Only for people.
+            Event::CheckNoted { .. } => {}
             Event::ChoreStarted { .. }
             | Event::ChoreFailed { .. }
             | Event::ChoreDue { .. }

@@ -3,7 +3,7 @@
 use super::decide::Decision;
 use super::failure::Blow;
 use super::{State, gate};
-use crate::command::{Before, CheckResult, DeliveryOutcome};
+use crate::command::{Before, CheckNews, CheckResult, DeliveryOutcome};
 use crate::escalation::Trouble;
 use crate::event::{Chore, Event, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
@@ -51,6 +51,17 @@ impl State {
             Chore::Gate(task) => self.judge_gate(task, fence, results, now),
             _ => self.finish_queue_checks(fence, results, now),
         }
+    }
+
+    /// What people should hear of a check before it ends.
+    pub(super) fn note_check(&self, fence: Fence, check: &str, news: CheckNews) -> Decision {
+        let (mission, chore) = self.chore_or_refuse(fence)?;
+        let checks = matches!(chore, Chore::Gate(_)) || State::queue_checks_of(chore);
+        let known = &self.mission_or_refuse(mission)?.policy.checks;
+        if !checks || !known.iter().any(|one| one.name == check) {
+            return Err(Refusal::OtherFence { presented: fence, expected: "checks" });
+        }
+        Ok(vec![Event::CheckNoted { mission, fence, check: check.to_owned(), news }])
     }
 
     fn judge_gate(

@@ -72,6 +72,7 @@ impl State {
             Command::ResetBreaker { key, by } => self.reset_breaker(key, by),
             Command::HostStarted => Ok(self.interrupt_all()),
             Command::Heartbeat { fences } => Ok(self.renew(fences, now)),
+            Command::ReportCheck { fence, check, news } => self.note_check(*fence, check, *news),
             Command::ReportOutput { heard } => Ok(self.report_output(heard, now)),
             Command::FinishAttempt { fence, outcome, spent } => {
                 self.finish_attempt(*fence, outcome, spent, now)

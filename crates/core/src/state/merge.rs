@@ -208,11 +208,14 @@ impl State {
         let change = task.accepted.as_ref().map_or("?", |change| change.short());
         let message = format!(
             "the change {change} of task {} conflicts with {} at {} in {}, also after a rebase; \
-             how shall they go together? The task starts over on the branch, with your answer.",
+             how shall they go together? The task starts over on the branch, with your answer. \
+             Both sides: git diff {} {change} -- {}",
             task.name(),
             mission.branch,
             onto.short(),
             paths.join(", "),
+            onto.short(),
+            paths.iter().map(|path| quoted(path)).collect::<Vec<_>>().join(" "),
         );
         let message = limits::head(&message, limits::QUESTION_CHARS_MAX).to_owned();
         let options = vec!["start over".to_owned()];
@@ -323,6 +326,15 @@ impl State {
 
     pub(super) fn queue_checks_of(chore: Chore) -> bool {
         matches!(chore, Chore::LaneTest(_) | Chore::Baseline(_))
+    }
+}
+
+/// One word for a shell: names of files are the agent's, and people paste what they are told.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    match path.chars().all(plain) && !path.starts_with('-') {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', r"'\''").replace(['\n', '\r'], " ")),
     }
 }
 

@@ -74,6 +74,7 @@ impl Fold {
             | Event::TaskReported { .. }
             | Event::AttemptIdle { .. }
             | Event::AttemptHeard { .. }
+            | Event::CheckNoted { .. }
             | Event::TroubleMet { .. }
             | Event::CouncilConvened { .. }
             | Event::VoteCast { .. }

@@ -34,6 +34,7 @@ impl Touched {
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. }
             | Event::PlanWarned { .. }
+            | Event::CheckNoted { .. }
             | Event::SettingsChanged { .. }
             | Event::SessionStarted
             | Event::CapRaised { .. }
