@@ -111,6 +111,12 @@ impl<R: Rules + Clone> World<R> {
         self.arrive(Sender::Host, late_ms, command);
     }
 
+    fn has_territory(&self, fence: Fence) -> bool {
+        let state = self.engine.state();
+        let agent = state.lease(fence).map(|lease| lease.agent);
+        state.settings().territories.iter().any(|(of, _)| Some(of) == agent)
+    }
+
     /// A file below this folder, in the territory of who works, if there is one.
     fn own_file(&mut self, fence: Fence, folder: &str) -> String {
         let mut files: Vec<String> = (0..4).map(|n| format!("{folder}/{n}")).collect();
@@ -175,7 +181,7 @@ impl<R: Rules + Clone> World<R> {
         let (own, other) = if red { ("tests", "src/a") } else { ("src", "tests/a") };
         // Few files, so that changes meet in some and not in others.
         let mut touched = vec![self.own_file(fence, own)];
-        if self.strikes(|f| f.agent_strays) {
+        if self.has_territory(fence) && self.strikes(|f| f.agent_strays) {
             touched.push("elsewhere/a".to_owned());
         }
         if self.strikes(|f| f.agent_trespass) {

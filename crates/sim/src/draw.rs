@@ -42,7 +42,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
     let alike = rng.u8(0..3) == 0;
     let kind_of_all = kind(rng);
     // Tasks that stand or fall together.
-    let waves = rng.u8(0..4) == 0;
+    let waves = rng.u8(0..3) == 0;
     let task = |index: usize, rng: &mut Rng| PlannedTask {
         id: format!("t{index}"),
         title: if alike { format!("Add label {index}") } else { format!("task {index}") },
@@ -58,7 +58,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         file_operation_count: if rng.bool() { 0 } else { rng.u32(1..=3) },
         required_actions: (0..rng.u32(0..4)).map(|n| format!("action {n}")).collect(),
         kind: if alike { kind_of_all } else { kind(rng) },
-        wave: (waves && rng.u8(0..3) > 0).then(|| format!("w{}", rng.u8(0..2))),
+        wave: (waves && rng.u8(0..4) > 0).then(|| format!("w{}", rng.u8(0..5) / 4)),
         ..PlannedTask::default()
     };
     Plan { goal: None, tasks: (0..count).map(|index| task(index, rng)).collect() }
@@ -437,7 +437,7 @@ fn money(rng: &mut Rng) -> ledger::Policy {
     if caps.day_usd_max.is_some() && rng.bool() {
         money.pools = Some(Shares::default());
     }
-    if rng.u8(0..3) == 0 {
+    if rng.bool() {
         money.watchdog = WatchdogPolicy {
             minute_usd_max: Usd::cents(rng.u64(10..300)),
             grace_ms: rng.u64(0..3) * SECOND_MS,

@@ -147,7 +147,7 @@ impl Faults {
             (&mut self.agent_overspend, 100),
             (&mut self.host_trouble, 400),
             (&mut self.agent_delegates, 400),
-            (&mut self.machine_full, 80),
+            (&mut self.machine_full, 20),
             (&mut self.agent_flood, 100),
             (&mut self.agent_loop, 150),
             (&mut self.agent_careless, 300),

@@ -489,21 +489,7 @@ impl Planted {
             Mutant::DeafToMachine if matches!(given, Command::ReportMachine { .. }) => {
                 events.clear();
             }
-            // What was touched is on record all the same.
-            Mutant::Wanderer => {
-                for event in &mut events {
-                    if let (
-                        Event::AttemptFinished { touched, .. },
-                        Command::FinishAttempt {
-                            outcome: AttemptOutcome::Done { touched: told, .. },
-                            ..
-                        },
-                    ) = (event, given)
-                    {
-                        touched.clone_from(told);
-                    }
-                }
-            }
+            Mutant::Wanderer => record_touched(&mut events, given),
             Mutant::Immortal if *given == Command::HostStarted => events.clear(),
             Mutant::Timeless if *given == Command::Tick => events.clear(),
             Mutant::LandsUntested
@@ -524,6 +510,19 @@ impl Planted {
             _ => falsify_failures(self.mutant, &mut events, given),
         }
         events
+    }
+}
+
+/// What an agent touched is on record, whatever was made of it.
+fn record_touched(events: &mut [Event], given: &Command) {
+    for event in events {
+        if let (
+            Event::AttemptFinished { touched, .. },
+            Command::FinishAttempt { outcome: AttemptOutcome::Done { touched: told, .. }, .. },
+        ) = (event, given)
+        {
+            touched.clone_from(told);
+        }
     }
 }
 
