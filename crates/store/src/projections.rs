@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::Backend;
 use crate::error::Error;
+use crate::journal::Epoch;
 
 mod attempts;
 mod changes;
@@ -56,9 +57,10 @@ enum Team {
 /// Folds what is not in the tables yet.
 pub(crate) fn catch_up(backend: &mut dyn Backend) -> Result<Seq, Error> {
     let (mut fold, mut written) = (Fold::default(), backend.watermark()?);
+    let (_, epoch) = backend.look()?;
     loop {
         let page = backend.read(fold.seq, REBUILD_RECORDS)?;
-        written = fold.take_in(backend, &page, written)?;
+        written = fold.take_in(backend, epoch, &page, written)?;
         if page.len() < REBUILD_RECORDS {
             return Ok(fold.seq);
         }
@@ -99,13 +101,14 @@ impl Fold {
     }
 
     /// Folds the records that follow, and writes the rows of those that the tables do not tell
-    /// yet. `written` is how far they reach; returns how far they reach then.
+    /// yet, as whoever claimed this epoch. `written` is how far they reach; returns how far they reach then.
     ///
     /// After an error the fold may be ahead of the tables: drop it, and let a new one begin from
     /// the start or from a snapshot.
     pub(crate) fn take_in(
         &mut self,
         backend: &mut dyn Backend,
+        epoch: Epoch,
         records: &[Record],
         written: Seq,
     ) -> Result<Seq, Error> {
@@ -117,7 +120,7 @@ impl Fold {
         }
         let [.., last] = &records[known..] else { return Ok(written) };
         let changes = self.changes(&records[known..]);
-        backend.write_rows(&changes, written, last.seq)?;
+        backend.write_rows(epoch, &changes, (written, last.seq))?;
         Ok(last.seq)
     }
 

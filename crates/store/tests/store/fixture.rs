@@ -23,7 +23,7 @@ use kapelle_core::{
     Actor, Command, Commit, Effect, Engine, Fence, MissionId, Record, RequestId, Role, Timestamp,
     Usd,
 };
-use kapelle_store::{Epoch, Journal, Location, Sqlite, Writer, tables_path};
+use kapelle_store::{Epoch, Journal, Location, Postgres, Sqlite, Writer, tables_path};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -86,6 +86,13 @@ pub struct Place {
     _dir: Option<TempDir>,
 }
 
+/// Held, and freed when it goes.
+#[allow(dead_code, reason = "they are kept for what ends with them")]
+pub enum TablesLock {
+    File(Connection),
+    Server(cluster::Session),
+}
+
 /// An empty store of every kind that lasts.
 pub fn places() -> [Place; 2] {
     let dir = tempfile::tempdir().unwrap();
@@ -101,6 +108,29 @@ impl Place {
         match self.location.path() {
             Some(path) => tables(path).execute_batch(sql).unwrap(),
             None => drop(cluster::shared().psql(&schema(&self.location), sql).unwrap()),
+        }
+    }
+
+    /// A person's SQL client that has locked tables, until it is dropped.
+    pub fn lock_tables(&self) -> TablesLock {
+        match self.location.path() {
+            Some(path) => {
+                let raw = tables(path);
+                raw.execute_batch("BEGIN IMMEDIATE").unwrap();
+                TablesLock::File(raw)
+            }
+            None => {
+                let sql = "BEGIN; LOCK TABLE missions;";
+                TablesLock::Server(cluster::shared().session(&schema(&self.location), sql))
+            }
+        }
+    }
+
+    /// Takes the project away from whoever leads it, without asking.
+    pub fn take_over(&self) -> Epoch {
+        match self.location.path() {
+            Some(path) => Sqlite::open(path).unwrap().claim_epoch().unwrap(),
+            None => Postgres::open(&self.location).unwrap().claim_epoch().unwrap(),
         }
     }
 
