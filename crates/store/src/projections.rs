@@ -16,9 +16,13 @@ use crate::backend::Backend;
 use crate::error::Error;
 use crate::journal::Epoch;
 
+mod approvals;
 mod attempts;
 mod changes;
+mod councils;
 mod facts;
+mod hindrances;
+mod overrides;
 mod people;
 mod rows;
 mod touched;
@@ -36,6 +40,10 @@ pub(crate) struct Fold {
     attempts: attempts::Open,
     agents: attempts::Agents,
     people: people::Open,
+    approvals: approvals::Approvals,
+    overrides: overrides::Overrides,
+    councils: councils::Councils,
+    locks: hindrances::Locks,
 }
 
 /// Whose rows a batch changes.
@@ -128,8 +136,18 @@ impl Fold {
         // Facts are told with the state before the event, where what it ends is still alive.
         self.tell(record, changes);
         self.state.apply(&record.event, record.at);
-        self.attempts.settle(&self.state);
+        self.settle(record, changes);
         self.seq = record.seq;
+    }
+
+    /// What is known only with the state after the record. Nothing here costs more than a look at
+    /// a number, unless it is concerned.
+    fn settle(&mut self, record: &Record, changes: &mut Changes) {
+        self.attempts.settle(&self.state);
+        self.open_votes(record, changes);
+        self.settle_approvals(record, changes);
+        self.settle_orders(record, changes);
+        self.locks.settle(&self.state, record.at, changes);
     }
 
     fn changes(&mut self, records: &[Record]) -> Changes {

@@ -34,7 +34,6 @@ impl Touched {
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. }
             | Event::PlanWarned { .. }
-            | Event::SettingsChanged { .. }
             | Event::SessionStarted
             | Event::CapRaised { .. }
             | Event::SpendingWarned { .. }
@@ -50,6 +49,8 @@ impl Touched {
             | Event::ProviderParked { .. }
             | Event::ProviderBack { .. }
             | Event::BreakerMoved { .. } => {}
+            // By which rules tasks are scored.
+            Event::SettingsChanged { .. } => self.tasks.extend(state.tasks().map(|task| task.id)),
             Event::ApprovalAsked { gate } => self.subject(state, gate.subject),
             Event::ApprovalGiven { subject, .. } | Event::ApprovalRejected { subject, .. } => {
                 self.subject(state, *subject);
