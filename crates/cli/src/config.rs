@@ -3,10 +3,13 @@
 //! The file is outside data: errors name the line, unknown keys are errors, and nothing in it can
 //! lift a limit of the engine.
 
+mod commands;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use kapelle_core::Usd;
+use kapelle_core::branch::BranchTemplate;
 use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
 use kapelle_core::gates::Thresholds;
@@ -17,11 +20,14 @@ use kapelle_core::price::Prices;
 use kapelle_core::time::SECOND_MS;
 use kapelle_gateway::prices;
 use kapelle_store::Durability;
+use kapelle_workspace::commands::ThresholdRules;
 use kapelle_workspace::egress::AllowList;
 use kapelle_workspace::secrets;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
+
+pub use commands::CommandConfig;
 
 pub const FILE_NAME: &str = "kapelle.toml";
 
@@ -34,6 +40,9 @@ pub struct Config {
     pub flow: Flow,
     /// Commands that must pass on every change, by name.
     pub checks: BTreeMap<String, CheckConfig>,
+    /// How long commands may be silent and may run: by kind (`test`, `install`, `git_network`,
+    /// `build`, `lint`, `edit`, `other`), or by how a command begins, such as `"npm run e2e"`.
+    pub commands: BTreeMap<String, CommandConfig>,
     /// Who does the work, by role.
     pub roles: BTreeMap<Role, RoleConfig>,
     pub team: TeamConfig,
@@ -192,6 +201,9 @@ pub struct SecretsConfig {
 pub struct DeliveryConfig {
     /// The branch that missions are delivered to. Default: the one that is checked out.
     pub target: Option<String>,
+    /// The branch on which a mission gathers its work, such as `feature/{mission}-{goal}`. Default:
+    /// `kapelle/{mission}`.
+    pub branch: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -282,6 +294,7 @@ impl Config {
                 }
             }
         }
+        commands::check(&self.commands).map_err(Error::Wrong)?;
         for (role, config) in &self.roles {
             if config.command.is_empty() == config.scripted.is_none() {
                 let what = format!("[roles.{role}] needs either `command` or `scripted`");
@@ -302,6 +315,12 @@ impl Config {
             return Err(Error::Wrong(what.into()));
         }
         self.policy().validate().map_err(|invalid| Error::Wrong(invalid.to_string()))
+    }
+
+    /// How long commands may be silent and may run.
+    #[must_use]
+    pub fn rules(&self) -> ThresholdRules {
+        commands::rules(&self.commands)
     }
 
     /// The rules that a mission opened now would have.
@@ -337,6 +356,7 @@ impl Config {
                 attempt_usd_max: usd(&self.budget.attempt_usd, attempt),
             },
             answers: self.answers.clone(),
+            branch: self.delivery.branch.clone().map(BranchTemplate),
             ..default
         }
     }

@@ -15,6 +15,9 @@ use crate::sandbox;
 /// `git merge-tree --write-tree` came with this version.
 const GIT_VERSION_MIN: (u32, u32) = (2, 38);
 
+/// Variables of a session's own (`new-session -e`) came with this version.
+const TMUX_VERSION_MIN: (u32, u32) = (3, 2);
+
 #[derive(Debug, Serialize)]
 struct Finding {
     what: &'static str,
@@ -66,13 +69,40 @@ async fn sessions() -> Option<Finding> {
     if project.config.team.runner == Runner::Direct {
         return None;
     }
-    let output = tokio::process::Command::new("tmux").arg("-V").output().await;
-    let (fine, found) = match output {
-        Ok(output) => (true, String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        Err(error) => (false, error.to_string()),
+    let tmux = said_by("tmux", "-V").await;
+    let script = said_by("script", "--version").await;
+    Some(judge_sessions(tmux, script))
+}
+
+/// The first line that a program says about itself, or why it says nothing.
+async fn said_by(program: &str, flag: &str) -> Result<String, String> {
+    let output = tokio::process::Command::new(program).arg(flag).output().await;
+    let output = output.map_err(|error| format!("{program} cannot be run: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("").to_owned();
+    match output.status.success() {
+        true => Ok(said),
+        false => Err(format!("{program} {flag} failed")),
+    }
+}
+
+fn judge_sessions(tmux: Result<String, String>, script: Result<String, String>) -> Finding {
+    let (major, minor) = TMUX_VERSION_MIN;
+    let instead = "or leave [team] runner out";
+    let old = |said: &String| version("tmux", said).is_none_or(|found| found < TMUX_VERSION_MIN);
+    let (fine, found, hint) = match (tmux, script) {
+        (Err(missing), _) => (false, missing, Some(format!("apt-get install tmux, {instead}"))),
+        (Ok(said), _) if old(&said) => {
+            let hint = format!("tmux {major}.{minor} or newer is needed: update it, {instead}");
+            (false, said, Some(hint))
+        }
+        // Not every `script` is that of util-linux, which records as it goes and gives the exit code.
+        (_, Err(missing)) => {
+            let hint = format!("apt-get install bsdutils or util-linux, {instead}");
+            (false, missing, Some(hint))
+        }
+        (Ok(tmux), Ok(script)) => (true, format!("{tmux}, {script}"), None),
     };
-    let hint = (!fine).then(|| "install tmux, or leave [team] runner out".to_owned());
-    Some(Finding { what: "sessions", fine, found, hint })
+    Finding { what: "sessions", fine, found, hint }
 }
 
 async fn git() -> Finding {
@@ -81,16 +111,21 @@ async fn git() -> Finding {
         Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    let fine = version(&found).is_some_and(|version| version >= GIT_VERSION_MIN);
+    let fine = version("git version", &found).is_some_and(|version| version >= GIT_VERSION_MIN);
     let (major, minor) = GIT_VERSION_MIN;
     let hint =
         (!fine).then(|| format!("install git {major}.{minor} or newer: apt-get install git"));
     Finding { what: "git", fine, found, hint }
 }
 
-fn version(text: &str) -> Option<(u32, u32)> {
-    let mut parts = text.strip_prefix("git version ")?.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+/// The first two numbers behind the name. Some versions have letters behind theirs, as in `3.3a`.
+fn version(name: &str, text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.strip_prefix(name)?.strip_prefix(' ')?.split('.');
+    let number = |part: &str| {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part[..digits].parse().ok()
+    };
+    Some((number(parts.next()?)?, number(parts.next()?)?))
 }
 
 async fn sandbox() -> Finding {
@@ -157,12 +192,28 @@ async fn project() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::version;
+    use super::*;
 
     #[test]
     fn versions_are_numbers_not_text() {
-        assert_eq!(version("git version 2.47.3"), Some((2, 47)));
-        assert_eq!(version("git version 2.9.0 (Apple Git-1)"), Some((2, 9)));
-        assert_eq!(version("fit version 2"), None);
+        assert_eq!(version("git version", "git version 2.47.3"), Some((2, 47)));
+        assert_eq!(version("git version", "git version 2.9.0 (Apple Git-1)"), Some((2, 9)));
+        assert_eq!(version("git version", "fit version 2"), None);
+        assert_eq!(version("tmux", "tmux 3.3a"), Some((3, 3)));
+        assert_eq!(version("tmux", "tmux next-3.4"), None);
+    }
+
+    /// An old tmux takes the command line and then loses the variables: better said before.
+    #[test]
+    fn sessions_need_a_new_tmux_and_a_script_and_say_what_to_do() {
+        let script = || Ok("script from util-linux 2.38".to_owned());
+        let judged = |tmux: &str| judge_sessions(Ok(tmux.to_owned()), script());
+        assert!(judged("tmux 3.2").fine && judged("tmux 3.10").fine);
+        let old = judged("tmux 3.1c");
+        assert!(!old.fine && old.hint.unwrap().starts_with("tmux 3.2 or newer is needed"));
+        let none = judge_sessions(Err("tmux cannot be run".into()), script());
+        assert!(none.hint.unwrap().starts_with("apt-get install tmux"));
+        let mute = judge_sessions(Ok("tmux 3.3a".into()), Err("script cannot be run".into()));
+        assert!(!mute.fine && mute.hint.unwrap().contains("util-linux"), "no log without it");
     }
 }

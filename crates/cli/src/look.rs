@@ -1,6 +1,9 @@
 //! Looking: status, tasks, log, why. Read from the journal; nothing is disturbed.
 
+use std::collections::BTreeMap;
+
 use kapelle_core::council::visible;
+use kapelle_core::time::SECOND_MS;
 use kapelle_core::{Record, Seq, State, why};
 use kapelle_server::{view, wire};
 use kapelle_store::AuditError;
@@ -39,6 +42,7 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
             }
         }
     }
+    idle(state).values().for_each(print);
     match kapelle_store::holder(&project.state_dir())? {
         Some(holder) => {
             let url = holder.url.unwrap_or_else(|| "no dashboard".into());
@@ -50,6 +54,18 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
         None => {}
     }
     Ok(Exit::Done)
+}
+
+/// A warning for each agent that has printed nothing for a while (WRK-08), by its name.
+pub fn idle(state: &State) -> BTreeMap<String, String> {
+    let now = kapelle_conductor::clock::now();
+    let idle = state.leases().filter_map(|(_, lease)| {
+        let seconds = now.ms_since(lease.idle_since?) / SECOND_MS;
+        let agent = lease.agent.to_string();
+        let warning = format!("WARNING: {agent} idle for {seconds}s");
+        Some((agent, warning))
+    });
+    idle.collect()
 }
 
 pub async fn tasks(args: LookArgs) -> Result<Exit, Problem> {

@@ -146,6 +146,7 @@ impl Project {
             env: self.environment(),
             readable: self.readable()?,
             sessions: (self.config.team.runner == Runner::Tmux).then(|| self.sessions()),
+            rules: self.config.rules(),
             measure: governor::measure,
         };
         let opened = open(settings).await.map_err(|error| match error {

@@ -132,7 +132,6 @@ pub async fn run(args: SandboxRunArgs) -> Result<Exit, Problem> {
         env: project.environment(),
         lease: Lease { store: "try".into(), fence: Fence(u64::from(std::process::id())) },
         log: "/dev/null".into(),
-        timeout: None,
         hold: Hold::default(),
     };
     let spec = sandbox.wrap(spec, &walls).map_err(Problem::environment)?;

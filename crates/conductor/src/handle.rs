@@ -100,7 +100,7 @@ impl Handle {
         let _ = self.post(Message::Command(command, None));
     }
 
-    fn post(&self, message: Message) -> Result<(), Error> {
+    pub(crate) fn post(&self, message: Message) -> Result<(), Error> {
         self.messages.send(message).map_err(|_| Error::Stopped)
     }
 }

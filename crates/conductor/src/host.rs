@@ -6,6 +6,7 @@
 mod attempt;
 mod checks;
 mod chores;
+mod ear;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,16 +19,19 @@ use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::policy::Sandbox as Choice;
 use kapelle_core::price::Prices;
 use kapelle_core::task::Task;
-use kapelle_core::{Command, Effect, Fence, Role, State};
+use kapelle_core::{Command, Effect, Fence, MissionId, Role, State};
 use kapelle_workspace::baseline::{self, Baselines};
+use kapelle_workspace::commands::ThresholdRules;
 use kapelle_workspace::process::Lease;
 use kapelle_workspace::sandbox::{Confinement, Sandboxing};
 use kapelle_workspace::tmux::{self, Tmux};
 use kapelle_workspace::{Repository, candidate, check, process, repository, sandbox, worktree};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::handle::Handle;
+use crate::silence::Heard;
+use ear::Ear;
 
 /// What a host has to work with.
 #[derive(Debug)]
@@ -46,8 +50,10 @@ pub struct Host {
     pub readable: Vec<PathBuf>,
     /// Where agents run that a person can attach to; without it nobody can look over their shoulder.
     pub sessions: Option<Tmux>,
+    /// How long commands may be silent and may run, where that is not as usual.
+    pub rules: ThresholdRules,
     /// What checks say where changes begin.
-    pub baselines: Mutex<Baselines>,
+    pub baselines: Baselines,
 }
 
 /// How an agent of a role is started: the command-agent contract.
@@ -79,6 +85,8 @@ pub(crate) enum Trouble {
     Check(#[from] check::Error),
     #[error("before the change: {0}")]
     Baseline(#[from] baseline::Error),
+    #[error("the check {name} has no answer on the branch itself: {}", failure.message)]
+    CutShort { name: String, failure: Failure },
     #[error(transparent)]
     Process(#[from] process::Error),
     #[error(transparent)]
@@ -93,6 +101,7 @@ impl Trouble {
             Trouble::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 FailureKind::DiskFull
             }
+            Trouble::CutShort { failure, .. } => failure.kind,
             // The change is wrong, not the machine: the next attempt is told what to take out.
             Trouble::Worktree(worktree::Error::Secrets { .. }) => FailureKind::ValidationFailed,
             _ => FailureKind::AgentError,
@@ -116,7 +125,13 @@ struct Order {
     fence: Fence,
     effect: Effect,
     briefing: Option<Briefing>,
+    /// Of the task that it is for, if it is for one.
+    mission: Option<MissionId>,
     sandbox: Choice,
+    /// Where the attempt's process is listened to.
+    ear: Ear,
+    /// For what is told before the end.
+    handle: Handle,
 }
 
 /// The effects in flight.
@@ -132,6 +147,7 @@ struct InFlight {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
     is_attempt: bool,
+    ear: Ear,
 }
 
 impl Running {
@@ -145,9 +161,13 @@ impl Running {
         let order = Order {
             fence,
             briefing: Briefing::of(state, fence),
+            mission: task_of(state, &effect).map(|task| task.mission),
             sandbox: sandbox_of(state, &effect),
             effect,
+            ear: Ear::default(),
+            handle: self.handle.clone(),
         };
+        let ear = order.ear.clone();
         let (host, handle) = (self.host.clone(), self.handle.clone());
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(async move {
@@ -155,7 +175,7 @@ impl Running {
             let reports = performed.unwrap_or_else(|_| vec![crashed(fence, is_attempt)]);
             reports.into_iter().for_each(|report| handle.report(report));
         });
-        self.effects.insert(fence, InFlight { stop, task, is_attempt });
+        self.effects.insert(fence, InFlight { stop, task, is_attempt, ear });
     }
 
     pub(crate) fn stop(&mut self, fence: Fence) {
@@ -180,6 +200,12 @@ impl Running {
     pub(crate) fn alive(&self) -> Vec<Fence> {
         let attempts = self.effects.iter().filter(|(_, effect)| effect.is_attempt);
         attempts.map(|(fence, _)| *fence).collect()
+    }
+
+    /// When each attempt last printed something, as far as it has a process.
+    pub(crate) fn heard(&self) -> Heard {
+        let attempts = self.effects.iter().filter(|(_, effect)| effect.is_attempt);
+        attempts.filter_map(|(fence, effect)| Some((*fence, effect.ear.heard_at()?))).collect()
     }
 
     /// Stops everything and waits until its work is kept.
@@ -252,8 +278,8 @@ impl Host {
             Effect::PrepareBranch { branch, base, .. } => {
                 chore(self.prepare_branch(fence, branch, base).await)
             }
-            Effect::BuildLane { onto, changes, .. } => {
-                chore(self.build_lane(fence, onto, changes).await)
+            Effect::BuildLane { mission, onto, changes, .. } => {
+                chore(self.build_lane(fence, *mission, onto, changes).await)
             }
             Effect::RebaseChange { change, onto, .. } => {
                 chore(self.rebase(fence, change, onto).await)
@@ -261,8 +287,8 @@ impl Host {
             Effect::BuildRevert { onto, reverts, .. } => {
                 chore(self.revert(fence, onto, reverts).await)
             }
-            Effect::LandLane { branch, from, to, .. } => {
-                chore(self.advance_branch(fence, branch, from, to).await)
+            Effect::LandLane { mission, branch, from, to, .. } => {
+                chore(self.advance_branch(fence, (*mission, branch), from, to).await)
             }
             Effect::Deliver { target, commit, .. } => {
                 chore(self.deliver(fence, target, commit).await)

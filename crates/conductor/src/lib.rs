@@ -8,6 +8,7 @@ pub mod handle;
 pub mod host;
 pub mod project;
 mod room;
+mod silence;
 mod turn;
 
 pub use handle::{Committed, Error, Handle};

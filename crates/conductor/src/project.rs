@@ -13,10 +13,12 @@ use kapelle_core::machine::MachineUse;
 use kapelle_core::price::Prices;
 use kapelle_core::{Command, Record, Role, Seq};
 use kapelle_store::{Holder, Leadership, Location, Reader, Writer};
+use kapelle_workspace::baseline::Baselines;
+use kapelle_workspace::commands::ThresholdRules;
 use kapelle_workspace::sandbox::Sandboxing;
 use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::{Repository, Worktree, governor, reaper, repository, worktree};
-use tokio::sync::{Mutex, broadcast};
+use tokio::sync::broadcast;
 
 use crate::clock;
 use crate::handle::{Committed, Handle, channel};
@@ -42,6 +44,8 @@ pub struct Settings {
     pub readable: Vec<PathBuf>,
     /// Agents run in sessions that a person can attach to.
     pub sessions: Option<Tmux>,
+    /// How long commands may be silent and may run, where that is not as usual.
+    pub rules: ThresholdRules,
     /// How full this machine is; [`governor::measure`] but in tests.
     pub measure: Measure,
 }
@@ -116,7 +120,8 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
         env: settings.env,
         readable: settings.readable,
         sessions: settings.sessions,
-        baselines: Mutex::default(),
+        rules: settings.rules,
+        baselines: Baselines::default(),
     };
     let room = Room::new(host.dir.clone(), settings.measure);
     let (handle, inbox) = channel();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kapelle_core::command::Spending;
 use kapelle_core::engine::{Actions, Batch};
-use kapelle_core::{Command, Engine, Fence, Refusal, Timestamp};
+use kapelle_core::{Command, Engine, Refusal, Timestamp};
 use kapelle_store::{Head, Writer};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -18,6 +18,7 @@ use crate::clock::SteadyClock;
 use crate::handle::{Error, Handle, Inbox, Message, Ticket};
 use crate::host::{Host, Running};
 use crate::room::Room;
+use crate::silence::Silence;
 
 /// How many messages are decided on in one turn. More would only make the first ones wait.
 const MESSAGES_PER_TURN_MAX: usize = 4_096;
@@ -44,7 +45,8 @@ pub(crate) fn start(
     (handle, inbox): (Handle, Inbox),
 ) -> Conductor {
     let running = Running::new(host, handle);
-    let turns = Turns { engine, writer, running, inbox, room, clock: SteadyClock::default() };
+    let (silence, clock) = (Silence::default(), SteadyClock::default());
+    let turns = Turns { engine, writer, running, inbox, room, silence, clock };
     Conductor { task: tokio::spawn(turns.run()) }
 }
 
@@ -54,6 +56,7 @@ struct Turns {
     running: Running,
     inbox: Inbox,
     room: Room,
+    silence: Silence,
     clock: SteadyClock,
 }
 
@@ -61,13 +64,20 @@ struct Turns {
 #[derive(Default)]
 struct Gathered {
     commands: Vec<(Ticket, Command)>,
+    /// How many messages were taken, whether a command came of them or not.
+    messages: usize,
     end: bool,
+}
+
+impl Gathered {
+    fn is_nothing(&self) -> bool {
+        self.commands.is_empty() && self.messages == 0
+    }
 }
 
 impl Turns {
     async fn run(mut self) -> Result<(), Error> {
-        let first = Gathered { commands: vec![(None, Command::HostStarted)], end: false };
-        let mut outcome = self.turn(first.commands).await;
+        let mut outcome = self.turn(vec![(None, Command::HostStarted)]).await;
         while outcome.is_ok() {
             let gathered = self.gather().await;
             if gathered.end {
@@ -126,41 +136,63 @@ impl Turns {
         Ok(())
     }
 
-    /// Waits for something to do: a message, or a moment that the engine waits for.
+    /// What is due and what is waiting; if that is nothing, waits for a message or for a moment that
+    /// somebody waits for.
     async fn gather(&mut self) -> Gathered {
         let mut gathered = Gathered::default();
-        let wake = self.engine.state().wake_at();
-        let heartbeat = self.heartbeat_at();
-        let look = self.room.wake_at(self.engine.state());
-        let next = [wake, heartbeat, look].into_iter().flatten().min();
-        let now = self.clock.now();
-        let first = tokio::select! {
-            message = self.inbox.messages.recv() => message,
-            () = sleep_until(next, now) => {
-                let fences: Vec<Fence> = self.running.alive();
-                if heartbeat.is_some_and(|at| at <= self.clock.now()) {
-                    gathered.commands.push((None, Command::Heartbeat { fences }));
-                }
-                let asked = self.room.look(self.engine.state(), self.clock.now());
-                gathered.commands.extend(asked.into_iter().map(|command| (None, command)));
-                return gathered;
-            }
-        };
-        let Some(first) = first else {
-            gathered.end = true;
+        // What is due goes first: however many messages there are, nobody's lease runs out meanwhile.
+        self.add_due(&mut gathered);
+        self.add_waiting(&mut gathered);
+        if !gathered.is_nothing() {
+            // There may be no end to this; others have to run, too.
+            tokio::task::yield_now().await;
             return gathered;
-        };
-        self.take(first, &mut gathered);
-        while gathered.commands.len() < MESSAGES_PER_TURN_MAX && !gathered.end {
-            match self.inbox.messages.try_recv() {
-                Ok(message) => self.take(message, &mut gathered),
-                Err(_) => break,
-            }
+        }
+        let (next, now) = (self.wake_at(), self.clock.now());
+        tokio::select! {
+            message = self.inbox.messages.recv() => match message {
+                Some(message) => {
+                    self.take(message, &mut gathered);
+                    self.add_waiting(&mut gathered);
+                }
+                None => gathered.end = true,
+            },
+            () = sleep_until(next, now) => self.add_due(&mut gathered),
         }
         gathered
     }
 
+    fn wake_at(&mut self) -> Option<Timestamp> {
+        let heartbeat = self.heartbeat_at();
+        let state = self.engine.state();
+        let silence = self.silence.wake_at(state, &self.running.heard());
+        [state.wake_at(), heartbeat, self.room.wake_at(state), silence].into_iter().flatten().min()
+    }
+
+    /// What it is time to tell the engine.
+    fn add_due(&mut self, gathered: &mut Gathered) {
+        let now = self.clock.now();
+        let heartbeat = self.heartbeat_at().filter(|at| *at <= now);
+        let heartbeat = heartbeat.map(|_| Command::Heartbeat { fences: self.running.alive() });
+        let state = self.engine.state();
+        let room = self.room.look(state, now);
+        let silence = self.silence.look(state, self.running.heard(), now);
+        let due = [heartbeat, room, silence].into_iter().flatten();
+        gathered.commands.extend(due.map(|command| (None, command)));
+    }
+
+    /// The messages that are there, up to what one turn takes.
+    fn add_waiting(&mut self, gathered: &mut Gathered) {
+        while gathered.messages < MESSAGES_PER_TURN_MAX && !gathered.end {
+            match self.inbox.messages.try_recv() {
+                Ok(message) => self.take(message, gathered),
+                Err(_) => break,
+            }
+        }
+    }
+
     fn take(&mut self, message: Message, gathered: &mut Gathered) {
+        gathered.messages += 1;
         match message {
             Message::Command(command, ticket) => {
                 if let Some(fence) = command.fence() {
@@ -181,11 +213,12 @@ impl Turns {
     /// only then does a heartbeat say something new.
     fn heartbeat_at(&mut self) -> Option<Timestamp> {
         let now = self.clock.now();
-        let state = self.engine.state();
-        if self.running.alive().into_iter().any(|fence| state.awaits_heartbeat(fence)) {
+        let (state, alive) = (self.engine.state(), self.running.alive());
+        if alive.iter().any(|fence| state.awaits_heartbeat(*fence)) {
             return Some(now);
         }
-        state.leases().filter_map(|(_, lease)| state.renewal_at(lease)).min()
+        let leases = alive.iter().filter_map(|fence| state.lease(*fence));
+        leases.filter_map(|lease| state.renewal_at(lease)).min()
     }
 }
 
@@ -210,4 +243,106 @@ async fn sleep_until(at: Option<Timestamp>, now: Timestamp) {
 async fn close(writer: Writer) -> Result<(), Error> {
     let closed = tokio::task::spawn_blocking(move || writer.close()).await;
     closed.map_err(|_| Error::Stopped)?.map_err(Error::Store)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kapelle_core::machine::MachineUse;
+    use kapelle_core::price::Prices;
+    use kapelle_store::Location;
+    use kapelle_workspace::Repository;
+    use kapelle_workspace::sandbox::Sandboxing;
+
+    use super::*;
+    use crate::handle::channel;
+
+    async fn turns(dir: &std::path::Path) -> (Turns, Handle) {
+        let git = |args: &[&str]| {
+            let identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"];
+            let mut git = std::process::Command::new("git");
+            assert!(git.args(identity).args(args).current_dir(dir).status().unwrap().success());
+        };
+        git(&["init", "--quiet"]);
+        git(&["commit", "--quiet", "--allow-empty", "--message", "start"]);
+        let host = Host {
+            repo: Repository::open(dir).await.unwrap(),
+            dir: dir.into(),
+            store_id: "flood".into(),
+            drivers: BTreeMap::new(),
+            sandboxing: Sandboxing::Unusable { reason: String::new(), hint: String::new() },
+            prices: Prices::default(),
+            env: BTreeMap::new(),
+            readable: Vec::new(),
+            sessions: None,
+            rules: kapelle_workspace::commands::ThresholdRules::default(),
+            baselines: kapelle_workspace::baseline::Baselines::default(),
+        };
+        let writer = Writer::open(Location::sqlite(&dir.join("store.db"))).unwrap();
+        let (handle, inbox) = channel();
+        let turns = Turns {
+            engine: Engine::recover([]),
+            writer,
+            running: Running::new(host, handle.clone()),
+            inbox,
+            room: Room::new(dir.into(), |_| Ok(MachineUse::default())),
+            silence: Silence::default(),
+            clock: SteadyClock::default(),
+        };
+        (turns, handle)
+    }
+
+    /// Each of these looks asks for the next: there is always one more message. A turn has to end
+    /// all the same, or nobody's lease would ever be renewed.
+    #[tokio::test]
+    async fn a_flood_of_messages_does_not_hold_up_a_turn() {
+        fn flood(handle: &Handle, seen: &Arc<AtomicUsize>) {
+            let (again, counted) = (handle.clone(), seen.clone());
+            let look = move |_: &kapelle_core::State| {
+                // Without a bound this would go on for ever, and the test with it.
+                if counted.fetch_add(1, Ordering::Relaxed) < 10 * MESSAGES_PER_TURN_MAX {
+                    flood(&again, &counted);
+                }
+            };
+            handle.post(Message::Look(Box::new(look))).unwrap();
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (mut turns, handle) = turns(dir.path()).await;
+        let seen = Arc::new(AtomicUsize::new(0));
+        flood(&handle, &seen);
+        let gathered = turns.gather().await;
+        assert!(gathered.commands.is_empty() && !gathered.end);
+        assert_eq!(seen.load(Ordering::Relaxed), MESSAGES_PER_TURN_MAX);
+        handle.report(Command::HostStarted);
+        assert_eq!(turns.gather().await.commands.len(), 1, "a command gets through");
+    }
+
+    /// Messages that wait do not come before what is due: here, a look at the machine.
+    #[tokio::test]
+    async fn what_is_due_is_told_however_many_messages_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut turns, handle) = turns(dir.path()).await;
+        let opened = Command::OpenMission {
+            request: kapelle_core::RequestId("r".into()),
+            goal: "flood".into(),
+            target: "main".into(),
+            base: "1".repeat(40).parse().unwrap(),
+            plan: kapelle_core::plan::Plan::parse(r#"{"tasks": [{"id": "1", "title": "one"}]}"#)
+                .unwrap(),
+            policy: Box::default(),
+            by: kapelle_core::Actor("ada".into()),
+        };
+        let now = turns.clock.now();
+        let batch = turns.engine.handle(vec![((), opened)], now);
+        let _not_started = turns.engine.committed(batch);
+        assert!(!turns.engine.state().due().is_empty(), "its branch is to be made");
+        (0..3).for_each(|_| handle.report(Command::HostStarted));
+        let gathered = turns.gather().await;
+        let first = gathered.commands.first().map(|(_, command)| command);
+        assert!(matches!(first, Some(Command::ReportMachine { .. })), "{first:?}");
+        assert_eq!(gathered.commands.len(), 4);
+    }
 }

@@ -14,6 +14,8 @@ use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
 use crate::policy::Sandbox;
 use crate::state::State;
+use crate::time::SECOND_MS;
+use crate::why;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
@@ -58,6 +60,9 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
             let then = if retry_at.is_some() { "trying again" } else { "giving up" };
             Told::error(format!("a chore failed, {then}: {}", last_line(&failure.message)))
         }
+        Event::CheckNoted { mission, check, news, .. } => {
+            merging::check_noted(check, *news).of_mission(*mission)
+        }
         Event::ChoreStarted { mission, chore, .. } => return chore_line(state, *mission, *chore),
         Event::SettingsChanged { by, .. } => {
             Told::info(format!("{by} changed the rules of the project"))
@@ -85,8 +90,12 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
         | Event::LocksExpired { .. }
         | Event::PrioritySet { .. }
         | Event::LeaseGranted { .. }
+        | Event::AttemptIdle { .. }
+        | Event::AttemptHeard { .. }
         | Event::ReservationReleased { .. }
         | Event::CostCharged { .. }
+        | Event::SubAgentOpened { .. }
+        | Event::SubAgentClosed { .. }
         | Event::AttemptFinished { .. }
         | Event::AttemptFailed { .. }
         | Event::AttemptInterrupted { .. }
@@ -121,6 +130,12 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
             let to_know = causes.iter().all(|cause| cause.matter == Matter::WentAhead);
             let about = if to_know { "for people to know" } else { "needs a person" };
             Told::warn(format!("{about}: {}", told.join("; ")))
+        }
+        Event::TestQuarantined { test, contradictions, rate } => Told::warn(format!(
+            "{test} passed and failed on one commit, {contradictions} times ({rate}): its failures blame nobody"
+        )),
+        Event::TestReleased { test, passes } => {
+            Told::info(format!("{test} passed {passes} times in a row and counts again"))
         }
         Event::ChecksFinished { .. }
         | Event::PhaseAccepted { .. }
@@ -266,7 +281,21 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
             };
             (task, Told::info(text).by(&Actor(agent.to_string())))
         }
+        // The words are those of WRK-08.
+        Event::AttemptIdle { task, agent, silent_ms, .. } => {
+            let text = format!("WARNING: {agent} idle for {}s", silent_ms / SECOND_MS);
+            (task, Told::warn(text))
+        }
+        Event::AttemptHeard { task, agent, .. } => {
+            (task, Told::info(format!("{agent} prints again")))
+        }
         Event::CostCharged { task, usd, .. } => (task, Told::info(format!("spent {usd}"))),
+        Event::SubAgentOpened { task, sub_agent, usd, .. } => {
+            (task, Told::info(format!("started the sub-agent {sub_agent} with up to {usd}")))
+        }
+        Event::SubAgentClosed { task, sub_agent, spent, .. } => {
+            (task, Told::info(format!("the sub-agent {sub_agent} ended and spent {spent}")))
+        }
         Event::ReservationReleased { task, usd, .. } => {
             (task, Told::warn(format!("no bill came: {usd} that were reserved are free again")))
         }
@@ -288,6 +317,7 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
                 Interruption::ProviderParked => "its provider has a rate limit",
                 Interruption::GaveWay { .. } => "a more urgent task needed its seat",
                 Interruption::Overridden => "a person ordered something else",
+                Interruption::WaveFell { .. } => "a task of its wave gave up",
             };
             (task, Told::warn(format!("attempt interrupted: {why}")))
         }
@@ -345,10 +375,7 @@ fn failure_line(state: &State, event: &Event) -> Option<Line> {
             let because = because.unwrap_or_else(|| "no retries left".to_owned());
             (task, Told::error(format!("gave up: {because}")))
         }
-        Event::TaskBlocked { task, on } => {
-            let on = state.task(*on).map_or("?", |t| t.name());
-            (task, Told::error(format!("Dependency {on} failed")))
-        }
+        Event::TaskBlocked { task, on } => (task, Told::error(why::blocked(state, *task, *on))),
         Event::TaskUnblocked { task } => {
             (task, Told::info("nothing blocks it any more".to_owned()))
         }
@@ -400,7 +427,8 @@ fn merge_line(state: &State, event: &Event) -> Option<Line> {
         Event::ChecksFinished { task, commit, results, .. } => {
             let passed = results.iter().filter(|r| r.passed).count();
             let text = format!("{passed} of {} checks passed on {}", results.len(), commit.short());
-            (task, Told::info(text + &merging::failed_before(results)))
+            let flaky = merging::flaky(&state.flaky_in(*task, results));
+            (task, Told::info(text + &merging::failed_before(results) + &flaky))
         }
         Event::PhaseAccepted { task, phase, .. } => {
             (task, Told::info(format!("accepted the phase {phase}")))

@@ -6,8 +6,9 @@ use crate::approval::{Order, PersonRole, Subject};
 use crate::breaker::BreakerKey;
 use crate::council::{self, CouncilId, Findings, Vote};
 use crate::failure::Failure;
+use crate::gates::Mock;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
-use crate::ledger::Limit;
+use crate::ledger::{Limit, ReservationId};
 use crate::machine::MachineUse;
 use crate::merge::Step;
 use crate::money::Usd;
@@ -19,6 +20,7 @@ use crate::report::{Question, Report, Usage};
 use crate::routing::ModelName;
 use crate::scaling::ManualScale;
 use crate::settings::Settings;
+use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -198,6 +200,16 @@ pub enum Command {
     Heartbeat {
         fences: Vec<Fence>,
     },
+    /// From a host: when these attempts last printed something.
+    ReportOutput {
+        heard: Vec<(Fence, Timestamp)>,
+    },
+    /// From a host: a check that is under way does something that people should hear of.
+    ReportCheck {
+        fence: Fence,
+        check: String,
+        news: CheckNews,
+    },
     /// From an attempt: the prepared operation is done, and `change` is the tree with it.
     CompleteOperation {
         fence: Fence,
@@ -219,6 +231,19 @@ pub enum Command {
     ReportTask {
         fence: Fence,
         report: Report,
+    },
+    /// From an attempt: its agent, or one of its sub-agents, starts another, which may spend at
+    /// most this; without a sum, all that is left.
+    OpenSubAgent {
+        fence: Fence,
+        of: Option<ReservationId>,
+        usd_max: Option<Usd>,
+    },
+    /// From an attempt: the sub-agent has ended, and this is what it cost.
+    CloseSubAgent {
+        fence: Fence,
+        sub_agent: ReservationId,
+        spent: Spending,
     },
     FinishAttempt {
         fence: Fence,
@@ -280,6 +305,8 @@ impl Command {
             | Command::MakeChecklist { .. }
             | Command::CompleteStep { .. }
             | Command::ReportTask { .. }
+            | Command::OpenSubAgent { .. }
+            | Command::CloseSubAgent { .. }
             | Command::PauseMission { .. }
             | Command::ResumeMission { .. }
             | Command::CancelMission { .. }
@@ -309,6 +336,8 @@ impl Command {
             | Command::SecondOverride { .. }
             | Command::HostStarted
             | Command::Heartbeat { .. }
+            | Command::ReportOutput { .. }
+            | Command::ReportCheck { .. }
             | Command::Tick => None,
         }
     }
@@ -352,9 +381,29 @@ pub struct CheckResult {
     /// The same check where the change began, run there because it failed with the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<Before>>,
+    /// What it said first on the same commit, where it failed and was run again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Box<Before>>,
+    /// Where tests of the change replace what they should test; found by who has the files, with
+    /// `gates::mocked_units`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mocks: Vec<Mock>,
 }
 
-/// What a check said before a change.
+/// What a check does while it is under way (CMD-11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "news", rename_all = "snake_case")]
+pub enum CheckNews {
+    /// It prints nothing.
+    Silent {
+        silent_ms: u64,
+    },
+    LongRunning {
+        running_ms: u64,
+    },
+}
+
+/// What a check said at another time: before a change, or before it was run again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Before {
     pub passed: bool,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::FailureKind;
 use crate::flow::Phase;
+use crate::gates::Judged;
 use crate::ids::{Commit, MissionId};
 use crate::mission::{Mission, MissionStatus};
 use crate::money::Usd;
@@ -55,6 +56,14 @@ pub struct CompletionReport {
     /// Such as `7/7`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// Tests that passed and failed on one and the same commit of it (TDD-12).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flaky_tests: Vec<String>,
+    /// Its criteria, with what the checks of the last gate say about each: `met`, `not_met` or
+    /// `open` (TDD-13).
+    #[schemars(with = "Vec<(String, String)>")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub criteria: Vec<(String, Judged)>,
     /// In the agent's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -99,6 +108,8 @@ impl CompletionReport {
             spent: task.spent,
             operations_completed: task.operations.completed_count(),
             progress: task.checklist.as_ref().map(|list| list.progress().to_string()),
+            flaky_tests: task.flaky.iter().cloned().collect(),
+            criteria: task.done.criteria.clone(),
             message: task.said.as_ref().map_or_else(String::new, |said| said.message.clone()),
             verification_result: task.said.as_ref().and_then(|s| s.verification_result.clone()),
         })
@@ -124,6 +135,9 @@ pub struct MissionReport {
     #[schemars(with = "Option<u64>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_p95: Option<Usd>,
+    /// Tests whose failures blame nobody for now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quarantined_tests: Vec<String>,
     #[schemars(with = "u64")]
     pub opened_at: Timestamp,
     #[schemars(with = "Option<u64>")]
@@ -145,6 +159,7 @@ impl MissionReport {
             gap_count: mission.gaps.count(),
             spent: mission.spent,
             estimated_p95: mission.estimate.as_ref().map(|estimate| estimate.p95),
+            quarantined_tests: state.test_history().quarantine().iter().cloned().collect(),
             opened_at: mission.opened_at,
             ended_at: mission.ended_at,
             tasks: state.tasks_of(mission).filter_map(report).collect(),

@@ -40,6 +40,8 @@ pub enum Effect {
         /// The branch: what fails is run also where the change left it, so that nobody is blamed
         /// for a test that was broken before. None where that would change nothing.
         tip: Option<Commit>,
+        /// How often a check that fails is run again before it is believed.
+        retries: u32,
         policy: Arc<Policy>,
     },
     /// Put the changes on top of `onto`, one after the other, each as a merge of its own.

@@ -3,38 +3,42 @@
 //! This is the one serialised type of the engine. Fields are only ever added, with a default, so
 //! that every journal ever written replays (`tests/journals/`).
 
+mod reasons;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{Assessment, Gate, Order, PersonRole, Subject};
-use crate::breaker::{Breaker, BreakerKey, BreakerRefusal};
-use crate::command::CheckResult;
+use crate::breaker::{Breaker, BreakerKey};
+use crate::command::{CheckNews, CheckResult};
 use crate::council::{
     self, Convocation, CouncilId, Dropped, Findings, ProblemKey, Remembered, Summons, Vote,
 };
-use crate::escalation::{Cause, DeadLetter, Next, Resume, Trouble};
+use crate::escalation::{Cause, DeadLetter, Next, Trouble};
 use crate::failure::Failure;
 use crate::flow::Phase;
 use crate::gates::RedReason;
 use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, RequestId, Role, Seq, TaskId};
-use crate::ledger::{self, Alarm, BurnAlert, Drawn, Limit};
+use crate::ledger::{self, Alarm, BurnAlert, Drawn, Limit, ReservationId};
 use crate::locks::LockGrant;
-use crate::machine::{self, Pressure};
 use crate::merge::{AfterConflict, AfterTests, LaneId, Step};
 use crate::money::Usd;
+use crate::outcome::Percent;
 use crate::plan::batch::Batch;
 use crate::plan::estimate::Estimate;
-use crate::plan::gaps::GapsExhausted;
 use crate::plan::{PlannedTask, Priority, Warning};
 use crate::policy::Policy;
 use crate::queue::{Because, Pick};
 use crate::rate::Provider;
 use crate::report::{Question, Usage, Verification};
-use crate::routing::{ModelName, NoRoute, Route};
+use crate::routing::{ModelName, Route};
 use crate::scaling::{ScaleReason, ScaleRefusal};
 use crate::settings::Settings;
 use crate::time::Timestamp;
+
+pub use reasons::{Interruption, PauseReason, Restart};
 
 /// An event with its place and time in the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,7 +65,8 @@ pub enum Event {
     PlanAccepted {
         mission: MissionId,
         first_task: TaskId,
-        tasks: Vec<PlannedTask>,
+        /// Shared with the tasks that they become.
+        tasks: Vec<Arc<PlannedTask>>,
         /// Which of the plans for what was missing this is; None for the first plan.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gap: Option<u32>,
@@ -182,6 +187,24 @@ pub enum Event {
         usd: Usd,
         usage: Vec<Usage>,
     },
+    /// A part of what is reserved for the attempt is for an agent that its agent started.
+    SubAgentOpened {
+        task: TaskId,
+        fence: Fence,
+        sub_agent: ReservationId,
+        /// The sub-agent that started it, if that was not the agent of the attempt itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<ReservationId>,
+        usd: Usd,
+    },
+    /// The sub-agent has ended: its attempt pays what it spent, and has the rest back.
+    SubAgentClosed {
+        task: TaskId,
+        fence: Fence,
+        sub_agent: ReservationId,
+        spent: Usd,
+        usage: Vec<Usage>,
+    },
     /// The agent is done and left this change; nobody has checked it yet.
     AttemptFinished {
         task: TaskId,
@@ -233,6 +256,27 @@ pub enum Event {
         by: Actor,
         notes: String,
     },
+    /// It has printed nothing for a while (WRK-08). It goes on; people may want to look.
+    AttemptIdle {
+        task: TaskId,
+        fence: Fence,
+        agent: AgentId,
+        silent_ms: u64,
+    },
+    /// It prints again.
+    AttemptHeard {
+        task: TaskId,
+        fence: Fence,
+        agent: AgentId,
+    },
+    /// A check that is under way is silent, or takes long. It goes on.
+    CheckNoted {
+        mission: MissionId,
+        fence: Fence,
+        check: String,
+        #[serde(flatten)]
+        news: CheckNews,
+    },
     /// What the agent says about its work, in its words.
     TaskReported {
         task: TaskId,
@@ -242,6 +286,9 @@ pub enum Event {
         /// Why its new tests fail.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         red: Option<RedReason>,
+        /// Whether git alone can take its work back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rollback_possible: Option<bool>,
     },
     /// The checks did not give what the phase or the queue needs.
     ChangeRejected {
@@ -474,6 +521,18 @@ pub enum Event {
         commit: Commit,
         results: Vec<CheckResult>,
     },
+    /// The test did both on one commit too often: its failures are told, and blame nobody.
+    TestQuarantined {
+        /// With its check before it.
+        test: String,
+        contradictions: u32,
+        rate: Percent,
+    },
+    /// It passed long enough to be believed again.
+    TestReleased {
+        test: String,
+        passes: u32,
+    },
     PhaseAccepted {
         task: TaskId,
         phase: Phase,
@@ -666,106 +725,6 @@ impl Chore {
             | Chore::CandidateChecks(_)
             | Chore::Advance(_)
             | Chore::Delivery(_) => false,
-        }
-    }
-}
-
-/// Where a retry begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Restart {
-    /// The same phase again, on what the earlier phases left.
-    Phase,
-    /// The first phase, on the branch as it is now: the change did not fit what others merged.
-    Flow,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Interruption {
-    HostRestarted,
-    LeaseExpired,
-    MissionPaused,
-    /// Its provider has no room for it; it goes on when that is over.
-    ProviderParked,
-    /// Something it did was finished, and a more urgent task waited for its seat (QUE-14).
-    GaveWay {
-        to: TaskId,
-    },
-    /// A person ordered something else.
-    Overridden,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum PauseReason {
-    Person {
-        text: String,
-    },
-    /// Another attempt would not fit the mission's cap.
-    Budget {
-        spent: Usd,
-        cap: Usd,
-    },
-    /// An attempt spent more than was reserved for it.
-    Overspent {
-        reserved: Usd,
-        spent: Usd,
-    },
-    /// Another limit than the mission's own cap stands in the way.
-    Limit {
-        refusal: ledger::Refusal,
-    },
-    /// The watchdog has stopped all spending.
-    Watchdog,
-    /// No model may do its work, and waiting does not help.
-    Route {
-        refusal: NoRoute,
-    },
-    /// Too many attempts failed in a row.
-    Breaker {
-        refusal: BreakerRefusal,
-    },
-    /// A chore, or the host of attempts, failed again and again.
-    Environment {
-        message: String,
-    },
-    /// The machine is nearly full.
-    Machine {
-        pressures: Vec<Pressure>,
-    },
-    /// What is missing was planned again and again.
-    Gaps(GapsExhausted),
-    /// Too many of its tasks gave up.
-    FailureRate {
-        failed: u32,
-        finished: u32,
-        resume: Resume,
-    },
-}
-
-impl std::fmt::Display for PauseReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            PauseReason::Person { text } => f.write_str(text),
-            PauseReason::Budget { spent, cap } => {
-                write!(f, "another attempt would not fit the budget: {spent} of {cap} spent")
-            }
-            PauseReason::Overspent { reserved, spent } => {
-                write!(f, "an attempt spent {spent}, but only {reserved} were reserved for it")
-            }
-            PauseReason::Limit { refusal } => refusal.fmt(f),
-            PauseReason::Route { refusal } => refusal.fmt(f),
-            PauseReason::Breaker { refusal } => refusal.fmt(f),
-            PauseReason::Watchdog => {
-                f.write_str("the watchdog has stopped all spending; a person has to resume it")
-            }
-            PauseReason::Environment { message } => write!(f, "a chore keeps failing: {message}"),
-            PauseReason::Machine { pressures } => f.write_str(&machine::told(pressures)),
-            PauseReason::Gaps(exhausted) => exhausted.fmt(f),
-            PauseReason::FailureRate { failed, finished, resume } => {
-                write!(f, "{failed} of {finished} tasks failed; {resume} has to resume")
-            }
         }
     }
 }

@@ -67,6 +67,8 @@ pub struct Ledger {
 struct Session {
     number: u32,
     started_at: Timestamp,
+    /// What was spent in it came in so many bills.
+    bills: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -253,15 +255,14 @@ impl Ledger {
                 whole.tokens_left = whole.tokens_left.saturating_sub(tokens);
                 whole.parts.insert(reservation.id);
                 depth = whole.depth + 1;
-                let agent = |r: &Reservation| Scope::Agent(r.account.mission, r.account.agent);
-                let (from, to) = (agent(&whole.reservation), agent(reservation));
+                let (from, to) = (&whole.reservation.account, &reservation.account);
                 self.purses.move_reserved(from, to, usd);
             }
             None => {
                 let is_new_day = !self.purses.is_known_day(Span::Day.number(reservation.at));
-                for scope in reservation.scopes().into_iter().flatten() {
-                    self.purses.entry(scope).reserved += scope.weighs(usd, estimate);
-                }
+                self.purses.each(&reservation.scopes(), |scope, purse| {
+                    purse.reserved += scope.weighs(usd, estimate);
+                });
                 if is_new_day {
                     self.purses.forget_old_spans();
                 }
@@ -303,6 +304,29 @@ impl Ledger {
         id
     }
 
+    /// A sub-agent got a part of what its attempt, or the sub-agent that started it, has left.
+    pub fn part_reserved(&mut self, id: ReservationId, parent: ReservationId, usd: Usd) {
+        let Some(whole) = self.open.get(&parent) else { return };
+        let reservation = Reservation {
+            id,
+            parent: Some(parent),
+            unit: Unit::Attempt,
+            usd,
+            estimate: usd.min(whole.estimate_left),
+            tokens: 0,
+            ..whole.reservation.clone()
+        };
+        self.reserved(&reservation);
+    }
+
+    /// All parts of a reservation have ended: it has what they did not spend.
+    pub fn parts_released(&mut self, id: ReservationId) {
+        let parts = self.open.get(&id).map(|open| open.parts.clone());
+        for part in parts.into_iter().flatten() {
+            self.released(part);
+        }
+    }
+
     /// Money was spent, whether or not it was reserved. What was not is kept as excess.
     pub fn charged(&mut self, charge: &Charge) -> Settlement {
         let settlement = self.settle(charge);
@@ -325,13 +349,13 @@ impl Ledger {
                 (scopes, &charge.account, charge.at)
             }
         };
-        for scope in scopes.into_iter().flatten() {
+        self.purses.each(&scopes, |scope, purse| {
             let covered = scope.weighs(covered, expected);
-            let purse = self.purses.entry(scope);
             purse.reserved = purse.reserved.saturating_sub(covered);
             purse.spent += charge.usd;
             purse.excess += charge.usd.saturating_sub(covered);
-        }
+        });
+        self.session.bills += u64::from(charge.usd > Usd::ZERO);
         let part = Part::of(account.agent);
         self.tokens.used(account.mission, counted_at, part, charge.tokens);
         self.watchdog.spent(charge.usd, charge.began_at, charge.at);
@@ -354,15 +378,13 @@ impl Ledger {
             whole.estimate_left += estimate_left;
             whole.tokens_left = whole.tokens_left.saturating_add(tokens_left);
             whole.parts.remove(&id);
-            let agent = |r: &Reservation| Scope::Agent(r.account.mission, r.account.agent);
-            let (from, to) = (agent(&reservation), agent(&whole.reservation));
+            let (from, to) = (&reservation.account, &whole.reservation.account);
             self.purses.move_reserved(from, to, left);
             return left;
         }
-        for scope in reservation.scopes().into_iter().flatten() {
-            let purse = self.purses.entry(scope);
+        self.purses.each(&reservation.scopes(), |scope, purse| {
             purse.reserved = purse.reserved.saturating_sub(scope.weighs(left, estimate_left));
-        }
+        });
         self.tokens.returned(reservation.account.mission, reservation.at, tokens_left);
         left
     }
@@ -384,7 +406,7 @@ impl Ledger {
 
     pub fn session_started(&mut self, at: Timestamp) {
         let number = self.session.number.saturating_add(1);
-        self.session = Session { number, started_at: at };
+        self.session = Session { number, started_at: at, bills: 0 };
     }
 
     /// The watchdog's alarm was answered: nothing is reserved until somebody resumes.

@@ -6,6 +6,7 @@
 pub mod activity;
 pub mod agents;
 pub mod approval;
+pub mod branch;
 pub mod breaker;
 mod by_task;
 pub mod calendar;

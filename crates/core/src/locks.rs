@@ -137,6 +137,10 @@ impl LockTable {
         self.by_holder.get(&task).into_iter().flatten()
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Lock)> {
+        self.locks.iter()
+    }
+
     #[must_use]
     pub fn len(&self) -> usize {
         self.locks.len()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{Action, Assessment, Need};
+use crate::approval::{Action, Assessment, Need, Subject};
 use crate::escalation::FailureRate;
 use crate::event::{Chore, PauseReason};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
@@ -16,7 +16,8 @@ use crate::plan::convoy::Convoys;
 use crate::plan::estimate::Estimate;
 use crate::plan::gaps::Gaps;
 use crate::policy::Policy;
-use crate::rollback::Landings;
+use crate::rollback::{Landings, WaveId};
+use crate::task::Task;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,6 +64,8 @@ pub struct Mission {
     pub(crate) to_ask: BTreeSet<TaskId>,
     /// What the state's sets of missions say of it.
     pub(crate) listed: Wants,
+    /// By the names that the plan gives them.
+    pub(crate) waves: BTreeMap<String, Wave>,
 }
 
 /// What a mission wants to be done next.
@@ -72,6 +75,37 @@ pub(crate) struct Wants {
     pub ready: bool,
     pub merges: bool,
     pub asks: bool,
+}
+
+/// Tasks that stand or fall together (GIT-16).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Wave {
+    /// In the order of the plan.
+    pub members: Vec<TaskId>,
+    /// The task that gave up: one of them, or one that they need.
+    pub broken_by: Option<TaskId>,
+    pub stays: Option<Stays>,
+}
+
+/// What of a broken wave has landed is not taken back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Stays {
+    /// It was tried and called off; a person has to hear of it.
+    CalledOff { reason: String },
+    /// A person knows, or wants it so.
+    Known,
+}
+
+impl Wave {
+    /// Named after its first task, which no other wave has.
+    pub(crate) fn id(&self) -> Option<WaveId> {
+        self.members.first().map(|first| WaveId(first.0))
+    }
+
+    /// What people are asked about when all of it is to be taken back.
+    pub(crate) fn subject(&self) -> Option<Subject> {
+        self.members.first().map(|first| Subject::Rollback(*first))
+    }
 }
 
 /// What is on its way to the branch, and back.
@@ -115,6 +149,46 @@ pub struct Counts {
     pub gated: u32,
     /// Waiting for a moment to come: backoffs of tasks and of chores.
     pub parked: u32,
+}
+
+/// As what a task is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    Ready,
+    Completed,
+    Dead,
+    Blocked,
+    Asking,
+    RolledBack,
+    Gated,
+    Parked,
+}
+
+impl Counts {
+    pub(crate) fn enter(&mut self, counted: Option<Counted>) {
+        if let Some(count) = counted.map(|counted| self.of(counted)) {
+            *count += 1;
+        }
+    }
+
+    pub(crate) fn leave(&mut self, counted: Option<Counted>) {
+        if let Some(count) = counted.map(|counted| self.of(counted)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    fn of(&mut self, counted: Counted) -> &mut u32 {
+        match counted {
+            Counted::Ready => &mut self.ready,
+            Counted::Completed => &mut self.completed,
+            Counted::Dead => &mut self.dead,
+            Counted::Blocked => &mut self.blocked,
+            Counted::Asking => &mut self.asking,
+            Counted::RolledBack => &mut self.rolled_back,
+            Counted::Gated => &mut self.gated,
+            Counted::Parked => &mut self.parked,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,6 +272,11 @@ impl Mission {
     #[must_use]
     pub fn landings(&self) -> &Landings {
         &self.merging.landings
+    }
+
+    /// The wave that a task is part of.
+    pub(crate) fn wave_of(&self, task: &Task) -> Option<&Wave> {
+        self.waves.get(task.plan.wave.as_ref()?)
     }
 
     /// Whether what this task landed is being taken back.

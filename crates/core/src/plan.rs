@@ -19,6 +19,8 @@ pub mod sis;
 pub use flaws::{Flaw, InvalidPlan, Warning};
 pub use policy::{InvalidPlanPolicy, PlanPolicy};
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +32,14 @@ pub struct Plan {
     pub goal: Option<String>,
     /// In an order in which they could be done one after the other.
     pub tasks: Vec<PlannedTask>,
+}
+
+impl Plan {
+    /// The tasks, as a mission keeps them.
+    #[must_use]
+    pub fn shared(&self) -> Vec<Arc<PlannedTask>> {
+        self.tasks.iter().cloned().map(Arc::new).collect()
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -61,6 +71,10 @@ pub struct PlannedTask {
     /// The user story that it is part of, such as `US1`; the tasks of one story are a convoy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_story: Option<String>,
+    /// Tasks that name the same wave stand or fall together: when one of them gives up, what the
+    /// others have landed is taken back (GIT-16).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<String>,
     /// What has to be done, step by step; the source of the checklist.
     #[serde(default, alias = "requiredActions", skip_serializing_if = "Vec::is_empty")]
     pub required_actions: Vec<String>,

@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::{HeartbeatPolicy, InvalidHeartbeat, WorkKind};
 use crate::approval::{ApprovalPolicy, InvalidApprovalPolicy};
+use crate::branch::{BranchTemplate, InvalidTemplate};
 use crate::checklist::Source;
 use crate::escalation::{EscalationPolicy, InvalidEscalation, InvalidRate, RatePolicy};
 use crate::failure::RetryPolicy;
 use crate::flow::{Expectation, Phase};
+use crate::gates::ReviewPolicy;
 use crate::ids::Role;
 use crate::limits;
 use crate::merge::{InvalidMergePolicy, MergePolicy};
@@ -57,6 +59,12 @@ pub struct Policy {
     pub failure_rate: RatePolicy,
     #[serde(default, skip_serializing_if = "MergePolicy::is_default")]
     pub merge: MergePolicy,
+    /// The branch on which a mission gathers its work; `kapelle/m1` where nobody says otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<BranchTemplate>,
+    /// How often councils may look at one task before a person does.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reviews: ReviewPolicy,
     /// What needs a person's word beside the delivery, which always does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalPolicy>,
@@ -64,7 +72,7 @@ pub struct Policy {
 
 /// Rules that nobody touched are not written: journals from before they were there stay as they
 /// are.
-fn is_default<T: Default + PartialEq>(rules: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(rules: &T) -> bool {
     *rules == T::default()
 }
 
@@ -121,6 +129,8 @@ impl Default for Policy {
             escalation: EscalationPolicy::default(),
             failure_rate: RatePolicy::default(),
             merge: MergePolicy::default(),
+            branch: None,
+            reviews: ReviewPolicy::default(),
             approvals: None,
         }
     }
@@ -164,6 +174,8 @@ pub enum InvalidPolicy {
     #[error("the merge queue cannot work: {why}")]
     Merge { why: InvalidMergePolicy },
     #[error(transparent)]
+    Branch { wrong: InvalidTemplate },
+    #[error(transparent)]
     Approvals { wrong: InvalidApprovalPolicy },
 }
 
@@ -202,6 +214,8 @@ impl Policy {
         }
         self.escalation.validate().map_err(|wrong| InvalidPolicy::Escalation { wrong })?;
         self.failure_rate.validate().map_err(|wrong| InvalidPolicy::FailureRate { wrong })?;
+        let branch = self.branch.as_ref().map_or(Ok(()), BranchTemplate::validate);
+        branch.map_err(|wrong| InvalidPolicy::Branch { wrong })?;
         let people = self.approvals.as_ref().map_or(Ok(()), ApprovalPolicy::validate);
         people.map_err(|wrong| InvalidPolicy::Approvals { wrong })?;
         Ok(())

@@ -4,8 +4,9 @@ use crate::approval::{ApprovalRefused, OverrideRefused, PeopleRefused};
 use crate::breaker::BreakerRefusal;
 use crate::checklist::{InvalidChecklist, StepRefusal};
 use crate::council::{NotInSession, PanelRefused, ToHuman};
+use crate::gates::ReviewsExhausted;
 use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
-use crate::ledger::Limit;
+use crate::ledger::{self, Limit, ReservationId};
 use crate::limits;
 use crate::mission::MissionStatus;
 use crate::money::Usd;
@@ -119,11 +120,17 @@ pub enum Refusal {
     #[error("attempt {fence} still runs; it reports its spending when it ends")]
     StillRunning { fence: Fence },
     #[error(transparent)]
+    Money(#[from] ledger::Refusal),
+    #[error("attempt {fence} has no sub-agent {sub_agent}")]
+    NoSubAgent { fence: Fence, sub_agent: ReservationId },
+    #[error(transparent)]
     Council(#[from] NotInSession),
     #[error(transparent)]
     Panel(#[from] PanelRefused),
     #[error("no council is asked: {why}")]
     NoCouncil { why: ToHuman },
+    #[error(transparent)]
+    Reviews(#[from] ReviewsExhausted),
     #[error("task {task} has no change {commit} that could be reviewed")]
     NoSuchChange { task: String, commit: Commit },
     #[error("{provider} is not parked")]

@@ -123,7 +123,10 @@ impl Report {
     /// Whether there is anything in it beside the bare facts that its end tells anyway.
     #[must_use]
     pub fn says_something(&self) -> bool {
-        !self.message.is_empty() || self.verification_result.is_some() || self.red.is_some()
+        !self.message.is_empty()
+            || self.verification_result.is_some()
+            || self.red.is_some()
+            || self.rollback_possible == Some(false)
     }
 }
 

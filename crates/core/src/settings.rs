@@ -10,7 +10,9 @@ use crate::agents::TeamRules;
 use crate::breaker::{BreakerPolicy, InvalidBreakerPolicy};
 use crate::council::{CouncilPolicy, InvalidCouncil};
 use crate::escalation::{InvalidNotices, NoticePolicy};
+use crate::flaky::{FlakyPolicy, InvalidFlaky};
 use crate::locks::{InvalidLockPolicy, LockPolicy};
+use crate::policy::is_default;
 use crate::queue::{
     Domains, InvalidDomains, InvalidQueuePolicy, InvalidTerritory, QueuePolicy, Territories,
 };
@@ -42,6 +44,9 @@ pub struct Settings {
     pub breakers: BreakerPolicy,
     /// Who is asked when retries do not help. Without it, a person is.
     pub council: Option<CouncilPolicy>,
+    /// When a test that does both on one commit is not believed, and when it is again.
+    #[serde(skip_serializing_if = "is_default")]
+    pub flaky: FlakyPolicy,
 }
 
 /// Rules that cannot work.
@@ -71,6 +76,8 @@ pub enum InvalidSettings {
     Breakers(#[from] InvalidBreakerPolicy),
     #[error(transparent)]
     Council(#[from] InvalidCouncil),
+    #[error(transparent)]
+    Flaky(#[from] InvalidFlaky),
 }
 
 impl Settings {
@@ -88,6 +95,7 @@ impl Settings {
         }
         self.rate.validate()?;
         self.breakers.validate()?;
+        self.flaky.validate()?;
         if let Some(council) = &self.council {
             council.validate()?;
             let routed = self.routing.as_ref();

@@ -12,11 +12,14 @@ use serde::{Deserialize, Serialize};
 use crate::agents::Registry;
 use crate::approval::{Approvals, HumanTime, Overrides, People};
 use crate::breaker::Breakers;
+use crate::command::CheckResult;
 use crate::effect::Due;
 use crate::escalation::Notices;
 use crate::event::Chore;
+use crate::flaky::History;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::{Account, Calibration, Ledger, ReservationId};
+use crate::locks::LockTable;
 use crate::mission::Mission;
 use crate::money::Usd;
 use crate::rate::Permits;
@@ -34,6 +37,7 @@ mod council;
 mod decide;
 mod failure;
 mod gate;
+mod idle;
 mod merge;
 mod money;
 mod overrides;
@@ -45,9 +49,12 @@ mod rollback;
 mod scaling;
 mod schedule;
 mod seats;
+mod sub_agents;
+mod waves;
 mod work;
 
 pub use council::{Advice, Opinion};
+pub use idle::IDLE_WARNING_MS;
 pub use money::Hindrance;
 pub use providers::UNROUTED;
 pub use queues::Queues;
@@ -77,6 +84,8 @@ pub struct State {
     with_merges: BTreeSet<MissionId>,
     /// Missions with tasks that a person has to be asked about.
     with_asks: BTreeSet<MissionId>,
+    /// Waves of which a task gave up, as long as something of them may have to go.
+    broken_waves: BTreeSet<(MissionId, String)>,
     timers: BTreeSet<(Timestamp, Timer)>,
     due: Due,
     fences_given: u64,
@@ -100,6 +109,8 @@ pub struct State {
     breakers: Breakers,
     traffic: Traffic,
     councils: Councils,
+    /// How tests ended, on which commits.
+    tests: History,
 }
 
 /// What a fence stands for while it is current.
@@ -125,6 +136,9 @@ pub struct Lease {
     pub granted_at: Timestamp,
     pub expires_at: Timestamp,
     pub deadline: Timestamp,
+    /// When it last printed something, if it has been silent for so long that people were told.
+    #[serde(default)]
+    pub idle_since: Option<Timestamp>,
 }
 
 /// When it is known what an attempt cost.
@@ -187,6 +201,13 @@ impl State {
     #[must_use]
     pub fn mission(&self, id: MissionId) -> Option<&Mission> {
         self.missions.get((id.0 as usize).checked_sub(1)?)
+    }
+
+    /// What of the checks of a task failed and then passed on the same commit, by name.
+    #[must_use]
+    pub fn flaky_in(&self, task: TaskId, results: &[CheckResult]) -> BTreeSet<String> {
+        let mission = self.task(task).and_then(|task| self.mission(task.mission));
+        mission.map(|mission| gate::flaky(&mission.policy, results)).unwrap_or_default()
     }
 
     /// The mission that this request would open; None if it already did.
@@ -270,6 +291,18 @@ impl State {
     #[must_use]
     pub fn calibration(&self) -> &Calibration {
         &self.calibration
+    }
+
+    /// What is known of tests that pass and fail on one commit.
+    #[must_use]
+    pub fn test_history(&self) -> &History {
+        &self.tests
+    }
+
+    /// Who has which file.
+    #[must_use]
+    pub fn locks(&self) -> &LockTable {
+        &self.schedule.locks
     }
 
     #[must_use]

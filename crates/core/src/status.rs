@@ -74,7 +74,8 @@ impl Status {
             InProgress => &[Testing, ReadyForReview, Blocked, Failed, TimedOut, Paused, Cancelled],
             // Blocked: it conflicts with what others merged, and a person is asked.
             Testing => &[ReadyForReview, Blocked, Failed, TimedOut, Paused, Cancelled],
-            ReadyForReview => &[Completed, Pending, Testing, Paused, Cancelled],
+            // Blocked: a task that it stands or falls with gave up.
+            ReadyForReview => &[Completed, Pending, Testing, Blocked, Paused, Cancelled],
             Completed => &[RolledBack],
             // Paused: the answer came while the mission is paused.
             Blocked => &[Pending, Paused, Cancelled],
@@ -94,7 +95,8 @@ impl Status {
                 Cancelled,
             ],
             Cancelled => &[],
-            RolledBack => &[Pending, DeadLetter],
+            // Paused: it was put back to work while the mission is paused.
+            RolledBack => &[Pending, Paused, DeadLetter],
             // Paused: it was put back to work while the mission is paused.
             DeadLetter => &[Pending, Paused],
         }
@@ -139,7 +141,7 @@ mod tests {
             pending: in_progress blocked paused cancelled\n\
             in_progress: testing ready_for_review blocked failed timed_out paused cancelled\n\
             testing: ready_for_review blocked failed timed_out paused cancelled\n\
-            ready_for_review: completed pending testing paused cancelled\n\
+            ready_for_review: completed pending testing blocked paused cancelled\n\
             completed: rolled_back\n\
             blocked: pending paused cancelled\n\
             failed: retrying rolled_back dead_letter cancelled\n\
@@ -147,7 +149,7 @@ mod tests {
             timed_out: retrying pending failed dead_letter\n\
             paused: pending in_progress testing ready_for_review blocked failed retrying cancelled\n\
             cancelled:\n\
-            rolled_back: pending dead_letter\n\
+            rolled_back: pending paused dead_letter\n\
             dead_letter: pending paused\n";
         let written: String = Status::ALL
             .into_iter()

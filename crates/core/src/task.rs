@@ -10,8 +10,10 @@ use crate::checklist::Checklist;
 use crate::council::CouncilId;
 use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
-use crate::gates::{Evidence, RedReason};
+use crate::flow::Phase;
+use crate::gates::{Done, Evidence, RedReason, Reviews};
 use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
+use crate::mission::{Counted, Mission};
 use crate::money::Usd;
 use crate::plan::operation::Operations;
 use crate::plan::{PlannedTask, Priority};
@@ -21,13 +23,12 @@ use crate::report::{Question, ResumeData, Verification};
 use crate::routing::{Lineage, Tier};
 use crate::status::Status;
 use crate::time::Timestamp;
-use crate::{flow::Phase, mission::Mission};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     pub id: TaskId,
     pub mission: MissionId,
-    pub plan: PlannedTask,
+    pub plan: Arc<PlannedTask>,
     pub dependencies: Vec<TaskId>,
     pub dependents: Vec<TaskId>,
     /// Dependencies that are not merged yet.
@@ -57,7 +58,7 @@ pub struct Task {
     /// Phases that a person skipped.
     pub skipped: BTreeSet<Phase>,
     /// What each accepted phase left.
-    pub accepted_by_phase: BTreeMap<usize, Commit>,
+    pub accepted_by_phase: Vec<(usize, Commit)>,
     /// What the accepted phases left.
     pub accepted: Option<Commit>,
     /// Unfinished work of an attempt that stopped to ask.
@@ -74,6 +75,9 @@ pub struct Task {
     pub checklist: Option<Box<Checklist>>,
     /// What an agent last said about its work.
     pub said: Option<Box<Said>>,
+    /// One of its agents said that git alone cannot take its work back (GIT-20).
+    #[serde(default)]
+    pub irreversible: bool,
     /// Who last worked on it, one of each role; the latest comes last.
     pub agents: Vec<AgentId>,
     /// Who comes before it in its batch, and after it.
@@ -82,6 +86,15 @@ pub struct Task {
     /// The files that its attempts changed since it last began.
     pub touched: Arc<BTreeSet<String>>,
     pub merged: Option<Commit>,
+    /// Tests that passed and failed on one commit of it.
+    #[serde(default)]
+    pub flaky: BTreeSet<String>,
+    /// What became of its criteria at the last gate (TDD-13).
+    #[serde(default)]
+    pub done: Done,
+    /// By councils, before it is merged (TDD-11).
+    #[serde(default)]
+    pub reviews: Reviews,
     pub spent: Usd,
     /// Of the model that made the latest attempt.
     pub tier: Option<Tier>,
@@ -128,6 +141,10 @@ pub enum Stage {
     Deliberating {
         council: CouncilId,
     },
+    /// A council looks at its change before it is merged.
+    Review {
+        council: CouncilId,
+    },
     Asking {
         question: Question,
     },
@@ -146,6 +163,36 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// As what its mission counts the task.
+    pub(crate) fn counted(&self) -> Option<Counted> {
+        match self {
+            Stage::Ready => Some(Counted::Ready),
+            Stage::Backoff { .. } | Stage::Deliberating { .. } | Stage::Review { .. } => {
+                Some(Counted::Parked)
+            }
+            Stage::Asking { .. } => Some(Counted::Asking),
+            Stage::Approval { .. } => Some(Counted::Gated),
+            Stage::Blocked { .. } => Some(Counted::Blocked),
+            Stage::Done => Some(Counted::Completed),
+            Stage::RolledBack => Some(Counted::RolledBack),
+            Stage::DeadLetter => Some(Counted::Dead),
+            Stage::Waiting
+            | Stage::Working { .. }
+            | Stage::Gating { .. }
+            | Stage::Queued
+            | Stage::Merging { .. }
+            | Stage::Failed { .. } => None,
+        }
+    }
+
+    /// The moment that it waits for.
+    pub(crate) fn until(&self) -> Option<Timestamp> {
+        match self {
+            Stage::Backoff { until } => Some(*until),
+            _ => None,
+        }
+    }
+
     /// Nothing more happens to the task by itself.
     #[must_use]
     pub fn is_final(&self) -> bool {
@@ -180,6 +227,7 @@ impl Task {
         self.skipped.clear();
         self.unfinished = None;
         self.touched = Arc::default();
+        self.irreversible = false;
         self.evidence.clear();
     }
 
@@ -228,7 +276,9 @@ impl Task {
             Stage::Failed { .. } => Status::Failed,
             _ if mission.paused.is_some() => Status::Paused,
             Stage::Queued | Stage::Merging { checked: false, .. } => Status::Testing,
-            Stage::Merging { checked: true, .. } | Stage::Approval { .. } => Status::ReadyForReview,
+            Stage::Merging { checked: true, .. }
+            | Stage::Approval { .. }
+            | Stage::Review { .. } => Status::ReadyForReview,
             Stage::Waiting
             | Stage::Ready
             | Stage::Working { .. }

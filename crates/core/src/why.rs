@@ -10,7 +10,7 @@ use crate::state::{Held, State};
 use crate::task::{Stage, Task};
 use crate::time::SECOND_MS;
 
-/// None for a task that is at work or done.
+/// None for a task that is at work or done, unless its agent has fallen silent.
 #[must_use]
 pub fn why(state: &State, task: &Task) -> Option<String> {
     let standing = stands(state, task)?;
@@ -31,13 +31,15 @@ fn stands(state: &State, task: &Task) -> Option<String> {
         return Some(format!("{} was cancelled: {reason}", mission.id));
     }
     let standing = match &task.stage {
-        Stage::Done | Stage::Working { .. } => return None,
+        Stage::Done => return None,
+        Stage::Working { fence } => {
+            let lease = state.lease(*fence)?;
+            let since = utc(lease.idle_since?);
+            return Some(format!("{} has printed nothing since {since}", lease.agent));
+        }
         Stage::Asking { question } => return Some(format!("asks a person: {}", question.message)),
         Stage::Approval { subject } => return gate(state, *subject),
-        Stage::Blocked { on } => {
-            let on = state.task(*on).map_or("?", |t| t.name());
-            return Some(format!("Dependency {on} failed"));
-        }
+        Stage::Blocked { on } => return Some(blocked(state, task.id, *on)),
         Stage::DeadLetter | Stage::Failed { .. } => return Some(dead_letter(task)),
         Stage::Waiting if state.approvals().is_waiting(Subject::Plan(mission.id)) => {
             gate(state, Subject::Plan(mission.id))?
@@ -66,7 +68,9 @@ fn stands(state: &State, task: &Task) -> Option<String> {
                 None => held.unwrap_or_else(|| format!("waits for a free {role}{more}")),
             }
         }
-        Stage::Deliberating { council } => deliberating(state, *council),
+        Stage::Deliberating { council } | Stage::Review { council } => {
+            deliberating(state, *council)
+        }
         Stage::Backoff { .. } => {
             let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
             let because = first_line(last).trim_end_matches(':');
@@ -86,6 +90,16 @@ fn stands(state: &State, task: &Task) -> Option<String> {
         Some(reason) => format!("{} is paused: {reason}", mission.id),
         None => standing,
     })
+}
+
+/// What the end of `on` has to do with a task.
+pub(crate) fn blocked(state: &State, task: TaskId, on: TaskId) -> String {
+    let name = state.task(on).map_or("?", |t| t.name());
+    let wave = |id: TaskId| state.task(id).and_then(|t| t.plan.wave.as_deref());
+    match wave(task).filter(|own| wave(on) == Some(*own)) {
+        Some(wave) => format!("stands or falls with the wave {wave}, of which {name} gave up"),
+        None => format!("Dependency {name} failed"),
+    }
 }
 
 /// All that it needs is merged; only the batch says that another one is first.

@@ -87,6 +87,49 @@ impl<R: Rules + Clone> World<R> {
         }
     }
 
+    /// An agent starts another, or one that it started has ended; some ask for more than there is.
+    pub(crate) fn delegate(&mut self) {
+        let alive: Vec<Fence> = self.alive.iter().copied().collect();
+        if alive.is_empty() {
+            return;
+        }
+        let fence = alive[self.rng.usize(0..alive.len())];
+        let open = self.engine.state().sub_agents(fence);
+        let some = open.get(self.rng.usize(0..open.len().max(1))).copied();
+        let command = match some.filter(|_| self.rng.bool()) {
+            Some((sub_agent, left)) => {
+                let spent = self.spend(left);
+                Command::CloseSubAgent { fence, sub_agent, spent }
+            }
+            None => {
+                let of = some.map(|(id, _)| id).filter(|_| self.rng.bool());
+                let usd_max = self.rng.bool().then(|| Usd::cents(self.rng.u64(0..60)));
+                Command::OpenSubAgent { fence, of, usd_max }
+            }
+        };
+        let late_ms = if self.rng.u8(0..4) == 0 { self.rng.u64(0..3_000) } else { 0 };
+        self.arrive(Sender::Host, late_ms, command);
+    }
+
+    fn has_territory(&self, fence: Fence) -> bool {
+        let state = self.engine.state();
+        let agent = state.lease(fence).map(|lease| lease.agent);
+        state.settings().territories.iter().any(|(of, _)| Some(of) == agent)
+    }
+
+    /// A file below this folder, in the territory of who works, if there is one.
+    fn own_file(&mut self, fence: Fence, folder: &str) -> String {
+        let mut files: Vec<String> = (0..4).map(|n| format!("{folder}/{n}")).collect();
+        let state = self.engine.state();
+        if let Some(agent) = state.lease(fence).map(|lease| lease.agent) {
+            let own = |file: &String| state.settings().territories.admits(agent, &[file]);
+            if files.iter().any(own) {
+                files.retain(own);
+            }
+        }
+        files.swap_remove(self.rng.usize(0..files.len()))
+    }
+
     /// Whether the provider of an attempt does not answer; some are down for a while.
     fn is_down(&mut self, fence: Fence) -> bool {
         let effect = self.running.get(&fence).or_else(|| self.undead.get(&fence));
@@ -137,7 +180,10 @@ impl<R: Rules + Clone> World<R> {
         let red = phase.expects() == Expectation::SomeCheckFails;
         let (own, other) = if red { ("tests", "src/a") } else { ("src", "tests/a") };
         // Few files, so that changes meet in some and not in others.
-        let mut touched = vec![format!("{own}/{}", self.rng.u8(0..4))];
+        let mut touched = vec![self.own_file(fence, own)];
+        if self.has_territory(fence) && self.strikes(|f| f.agent_strays) {
+            touched.push("elsewhere/a".to_owned());
+        }
         if self.strikes(|f| f.agent_trespass) {
             touched.push(other.to_owned());
             if frozen {

@@ -10,6 +10,7 @@ use kapelle_core::checklist::Source;
 use kapelle_core::council::{self, CouncilPolicy, Member, Quorum, Size, Switch};
 use kapelle_core::escalation::{EscalationPolicy, NoticePolicy, RatePolicy};
 use kapelle_core::failure::{FailureKind, RetryPolicy};
+use kapelle_core::flaky::FlakyPolicy;
 use kapelle_core::flow::Phase;
 use kapelle_core::ledger::{self, Caps, Shares, WatchdogPolicy};
 use kapelle_core::locks::LockPolicy;
@@ -20,7 +21,7 @@ use kapelle_core::plan::gaps::GapPolicy;
 use kapelle_core::plan::{Plan, PlanPolicy, PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Check, Policy, Reading};
 use kapelle_core::price::{self, Prices};
-use kapelle_core::queue::{Contention, Preemption, QueuePolicy, Strategy};
+use kapelle_core::queue::{Contention, Preemption, QueuePolicy, Strategy, Territories};
 use kapelle_core::rate::{self, Provider, Throughput};
 use kapelle_core::routing::{self, Catalogue, Lineage, Model, Tier};
 use kapelle_core::scaling::{
@@ -29,7 +30,7 @@ use kapelle_core::scaling::{
 use kapelle_core::settings::Settings;
 use kapelle_core::state::UNROUTED;
 use kapelle_core::time::SECOND_MS;
-use kapelle_core::{Role, Timestamp, Usd};
+use kapelle_core::{AgentId, Role, Timestamp, Usd};
 
 /// The question that some policies answer beforehand.
 pub(crate) const ANSWERED_BEFOREHAND: &str = "beforehand";
@@ -40,6 +41,8 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
     // Tasks that are alike and near are batched.
     let alike = rng.u8(0..3) == 0;
     let kind_of_all = kind(rng);
+    // Tasks that stand or fall together.
+    let waves = rng.u8(0..3) == 0;
     let task = |index: usize, rng: &mut Rng| PlannedTask {
         id: format!("t{index}"),
         title: if alike { format!("Add label {index}") } else { format!("task {index}") },
@@ -55,6 +58,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         file_operation_count: if rng.bool() { 0 } else { rng.u32(1..=3) },
         required_actions: (0..rng.u32(0..4)).map(|n| format!("action {n}")).collect(),
         kind: if alike { kind_of_all } else { kind(rng) },
+        wave: (waves && rng.u8(0..4) > 0).then(|| format!("w{}", rng.u8(0..5) / 4)),
         ..PlannedTask::default()
     };
     Plan { goal: None, tasks: (0..count).map(|index| task(index, rng)).collect() }
@@ -71,6 +75,7 @@ pub(crate) fn gaps(rng: &mut Rng, known: Vec<String>) -> Plan {
     let task = |index: usize, names: &[String], rng: &mut Rng| PlannedTask {
         id: format!("gap{index}"),
         title: format!("missing {index}"),
+        wave: (rng.u8(0..8) == 0).then(|| "w0".to_owned()),
         dependencies: (0..rng.usize(0..3))
             .map(|_| names[rng.usize(0..names.len())].clone())
             .collect(),
@@ -219,6 +224,7 @@ pub(crate) fn settings(rng: &mut Rng) -> Settings {
     let locks = LockPolicy { ttl_ms: rng.u64(10..60) * SECOND_MS };
     let routing = (rng.u8(0..3) == 0).then(|| routing(rng));
     Settings {
+        territories: territories(rng),
         team: machine(rng),
         scaling: scaling(rng),
         money,
@@ -230,8 +236,29 @@ pub(crate) fn settings(rng: &mut Rng) -> Settings {
         routing,
         rate: rate(rng),
         breakers: breakers(rng),
+        flaky: FlakyPolicy {
+            contradictions_min: rng.u32(1..=3),
+            passes_to_release: rng.u32(1..=3),
+        },
         ..Settings::default()
     }
+}
+
+/// Where the first seats may work, if that is limited at all.
+fn territories(rng: &mut Rng) -> Territories {
+    if rng.u8(0..3) > 0 {
+        return Territories::default();
+    }
+    let below = ["src/", "tests/"].map(str::to_owned);
+    let few = ["src/0", "src/1", "src/ui/", "tests/0"].map(str::to_owned);
+    let mut of = BTreeMap::new();
+    for (role, seat) in [(Role::Developer, 1), (Role::Developer, 2), (Role::Tester, 1)] {
+        let patterns = if rng.bool() { below.to_vec() } else { few.to_vec() };
+        if rng.bool() {
+            of.insert(AgentId { role, seat }, patterns);
+        }
+    }
+    Territories::new(of).unwrap_or_default()
 }
 
 /// A few models that are in the catalogue too, and where there is none, some more.
@@ -410,7 +437,7 @@ fn money(rng: &mut Rng) -> ledger::Policy {
     if caps.day_usd_max.is_some() && rng.bool() {
         money.pools = Some(Shares::default());
     }
-    if rng.u8(0..3) == 0 {
+    if rng.bool() {
         money.watchdog = WatchdogPolicy {
             minute_usd_max: Usd::cents(rng.u64(10..300)),
             grace_ms: rng.u64(0..3) * SECOND_MS,

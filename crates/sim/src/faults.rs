@@ -33,6 +33,8 @@ pub(crate) struct Faults {
     pub checks_slow: u32,
     pub agent_lie: u32,
     pub agent_trespass: u32,
+    /// Touches files outside of its territory, if it has one.
+    pub agent_strays: u32,
     pub agent_failure: u32,
     /// Fails for ever, unless somebody else has an idea.
     pub agent_stuck: u32,
@@ -40,6 +42,10 @@ pub(crate) struct Faults {
     pub agent_overspend: u32,
     /// The host cannot perform an attempt: no space, no sandbox.
     pub host_trouble: u32,
+    /// Starts sub-agents, and ends them or not.
+    pub agent_delegates: u32,
+    /// A host whose memory or disk is nearly full, or not.
+    pub machine_full: u32,
     /// Says everything again and again.
     pub agent_flood: u32,
     /// Asks what was answered before, for ever.
@@ -47,6 +53,8 @@ pub(crate) struct Faults {
     /// A change that does not pass its checks.
     pub agent_careless: u32,
     pub checks_flaky: u32,
+    /// A test that fails first and passes when its tool tries again.
+    pub tests_flaky: u32,
     /// A host reports fewer checks than there are.
     pub checks_truncated: u32,
     pub conflict: u32,
@@ -132,16 +140,20 @@ impl Faults {
             (&mut self.agent_slow, 300),
             (&mut self.agent_lie, 150),
             (&mut self.agent_trespass, 200),
+            (&mut self.agent_strays, 200),
             (&mut self.agent_failure, 250),
             (&mut self.agent_stuck, 700),
             (&mut self.agent_question, 250),
             (&mut self.agent_overspend, 100),
             (&mut self.host_trouble, 400),
+            (&mut self.agent_delegates, 400),
+            (&mut self.machine_full, 20),
             (&mut self.agent_flood, 100),
             (&mut self.agent_loop, 150),
             (&mut self.agent_careless, 300),
             (&mut self.checks_flaky, 150),
             (&mut self.checks_slow, 900),
+            (&mut self.tests_flaky, 400),
             (&mut self.checks_truncated, 200),
             (&mut self.conflict, 300),
             (&mut self.clash, 500),

@@ -6,6 +6,7 @@ use kapelle_core::command::{
 };
 use kapelle_core::engine::Rules;
 use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::outcome::{Ended, Outcome};
 use kapelle_core::policy::Policy;
 use kapelle_core::{Command, Commit, Effect, Fence, MissionId, TaskId, Usd};
 
@@ -50,6 +51,9 @@ impl<R: Rules + Clone> World<R> {
         if self.beating {
             self.agenda.add(self.now.plus_ms(HEARTBEAT_MS), Thing::Beat);
         }
+        if self.strikes(|f| f.agent_delegates) {
+            self.delegate();
+        }
         if !self.beating || self.strikes(|f| f.heartbeat_loss) {
             return None;
         }
@@ -78,10 +82,14 @@ impl<R: Rules + Clone> World<R> {
                 let tip = self.repo.branch(branch).cloned().unwrap_or_else(|| base.clone());
                 Command::FinishBranch { fence, tip }
             }
-            Effect::RunChecks { commit, policy, .. }
-            | Effect::TestLane { candidate: commit, policy, .. }
-            | Effect::MeasureBaseline { commit, policy, .. } => {
+            Effect::RunChecks { commit, policy, .. } => {
                 Command::FinishChecks { fence, results: self.check(commit, policy) }
+            }
+            Effect::TestLane { candidate: commit, policy, .. }
+            | Effect::MeasureBaseline { commit, policy, .. } => {
+                let mut results = self.check(commit, policy);
+                results.iter_mut().for_each(|result| self.name_tests(result));
+                Command::FinishChecks { fence, results }
             }
             Effect::BuildLane { onto, changes, .. } => {
                 Command::FinishLane { fence, outcome: self.build_lane(onto, changes) }
@@ -203,6 +211,20 @@ impl<R: Rules + Clone> World<R> {
             self.repo.note_run(commit, &results);
         }
         results
+    }
+
+    /// A check that passed names its tests; some of them had to be tried again.
+    fn name_tests(&mut self, result: &mut CheckResult) {
+        if !result.passed {
+            return;
+        }
+        let mut outcome = Outcome::default();
+        for test in ["adds", "removes"] {
+            let again = self.strikes(|f| f.tests_flaky);
+            let ended = if again { Ended::Flaky } else { Ended::Passed };
+            outcome.record(test, ended, None, "");
+        }
+        result.outcome = Some(Box::new(outcome));
     }
 
     /// Compare and swap, and only forward.

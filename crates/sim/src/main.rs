@@ -1,17 +1,18 @@
-//! `kapelle-sim`: sweeps seeds, or tells the story of one.
+//! `kapelle-sim`: sweeps seeds, tells the story of one, or writes its journal.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line")]
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: kapelle-sim [--seeds N] [--from SEED] | --story SEED";
+const USAGE: &str = "usage: kapelle-sim [--seeds N] [--from SEED] | --story SEED | --journal SEED";
 const USAGE_EXIT: u8 = 2;
 
 struct Arguments {
     seeds: u64,
     from: u64,
     story: Option<u64>,
+    journal: Option<u64>,
 }
 
 fn main() -> ExitCode {
@@ -19,20 +20,22 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(USAGE_EXIT);
     };
-    match arguments.story {
-        Some(seed) => tell(seed),
-        None => sweep(arguments.from, arguments.seeds),
+    match (arguments.story, arguments.journal) {
+        (Some(seed), _) => tell(seed),
+        (None, Some(seed)) => write(seed),
+        (None, None) => sweep(arguments.from, arguments.seeds),
     }
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
-    let mut arguments = Arguments { seeds: 1_000, from: 1, story: None };
+    let mut arguments = Arguments { seeds: 1_000, from: 1, story: None, journal: None };
     while let Some(word) = words.next() {
         let number = words.next()?.parse().ok()?;
         match word.as_str() {
             "--seeds" => arguments.seeds = number,
             "--from" => arguments.from = number,
             "--story" => arguments.story = Some(number),
+            "--journal" => arguments.journal = Some(number),
             _ => return None,
         }
     }
@@ -54,6 +57,20 @@ fn tell(seed: u64) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The journal of a seed as a store would have it, one record a line.
+fn write(seed: u64) -> ExitCode {
+    for record in kapelle_sim::history(seed) {
+        match serde_json::to_string(&record) {
+            Ok(line) => println!("{line}"),
+            Err(error) => {
+                eprintln!("record {} cannot be written: {error}", record.seq);
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn sweep(from: u64, seeds: u64) -> ExitCode {

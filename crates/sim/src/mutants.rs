@@ -69,6 +69,10 @@ pub enum Mutant {
     WrongLeaver,
     /// What the gateway says about rate limits is not heard.
     DeafToLimits,
+    /// A full machine is none of its business.
+    DeafToMachine,
+    /// "Done" is believed, wherever the agent had no business.
+    Wanderer,
     /// Agents are added although it must not be.
     Reckless,
 
@@ -93,6 +97,8 @@ pub enum Mutant {
     LostBill,
     /// A bill that comes twice is paid twice.
     PaidTwice,
+    /// A sub-agent may spend as much as its attempt, whatever others have of that.
+    SharesTooMuch,
     /// The watchdog sleeps.
     SleepyWatchdog,
     /// What runs goes on after the watchdog's grace.
@@ -136,6 +142,12 @@ pub enum Mutant {
     HalfRolledBack,
     /// What needs a task that is being taken back starts nevertheless.
     BuildsOnSand,
+    /// A test that does both on one commit is believed for ever.
+    Credulous,
+    /// Of a wave that falls, only the last is taken back.
+    HalfAWave,
+    /// The others of a wave go on when one of them has given up.
+    WaveGoesOn,
 
     /// Files are not locked.
     Lockless,
@@ -177,6 +189,10 @@ pub enum Mutant {
     CountsPraise,
     /// What most want is done, although its checks fail.
     MajorityRules,
+    /// A review that says no lets the change pass.
+    NodsThrough,
+    /// A council sits on when all spending has been stopped.
+    SitsOn,
 }
 
 impl Mutant {
@@ -203,6 +219,8 @@ impl Mutant {
         Mutant::WrongLeaver,
         Mutant::DeafToLimits,
         Mutant::Reckless,
+        Mutant::DeafToMachine,
+        Mutant::Wanderer,
         Mutant::EndlessGaps,
         Mutant::SkipsOperations,
         Mutant::LosesWork,
@@ -213,6 +231,7 @@ impl Mutant {
         Mutant::Hoarder,
         Mutant::LostBill,
         Mutant::PaidTwice,
+        Mutant::SharesTooMuch,
         Mutant::SleepyWatchdog,
         Mutant::EndlessGrace,
         Mutant::ResumesItself,
@@ -233,6 +252,9 @@ impl Mutant {
         Mutant::ExcusesAnything,
         Mutant::HalfRolledBack,
         Mutant::BuildsOnSand,
+        Mutant::Credulous,
+        Mutant::HalfAWave,
+        Mutant::WaveGoesOn,
         Mutant::Lockless,
         Mutant::LockThief,
         Mutant::ParkedCounts,
@@ -252,6 +274,8 @@ impl Mutant {
         Mutant::PeeksAtVotes,
         Mutant::CountsPraise,
         Mutant::MajorityRules,
+        Mutant::NodsThrough,
+        Mutant::SitsOn,
     ];
 }
 
@@ -336,6 +360,10 @@ impl Planted {
                 Mutant::Trespass,
                 Command::FinishAttempt { outcome: AttemptOutcome::Done { touched, .. }, .. },
             ) => touched.clear(),
+            (
+                Mutant::Wanderer,
+                Command::FinishAttempt { outcome: AttemptOutcome::Done { touched, .. }, .. },
+            ) => touched.retain(|path| !path.starts_with("elsewhere/")),
             (
                 Mutant::Gullible,
                 Command::FinishAttempt {
@@ -458,6 +486,10 @@ impl Planted {
             Mutant::ResumesItself if events.contains(&Event::SpendingStopped) => {
                 events = vec![Event::SpendingResumed { by: Actor::kapelle() }];
             }
+            Mutant::DeafToMachine if matches!(given, Command::ReportMachine { .. }) => {
+                events.clear();
+            }
+            Mutant::Wanderer => record_touched(&mut events, given),
             Mutant::Immortal if *given == Command::HostStarted => events.clear(),
             Mutant::Timeless if *given == Command::Tick => events.clear(),
             Mutant::LandsUntested
@@ -478,6 +510,19 @@ impl Planted {
             _ => falsify_failures(self.mutant, &mut events, given),
         }
         events
+    }
+}
+
+/// What an agent touched is on record, whatever was made of it.
+fn record_touched(events: &mut [Event], given: &Command) {
+    for event in events {
+        if let (
+            Event::AttemptFinished { touched, .. },
+            Command::FinishAttempt { outcome: AttemptOutcome::Done { touched: told, .. }, .. },
+        ) = (event, given)
+        {
+            touched.clone_from(told);
+        }
     }
 }
 
@@ -532,6 +577,16 @@ fn lock_all(state: &State, event: &mut Event) {
     }
 }
 
+fn share_all(state: &State, events: &mut [Event]) {
+    for event in events {
+        if let Event::SubAgentOpened { fence, usd, .. } = event
+            && let Some(lease) = state.lease(*fence)
+        {
+            *usd = lease.reserved;
+        }
+    }
+}
+
 /// Gives the lease to the last in the queue that would start just so.
 fn serve_last(state: &State, event: &mut Event) {
     let Event::LeaseGranted { task, agent, .. } = event else { return };
@@ -578,7 +633,10 @@ impl Rules for Planted {
             let (fence, usd, usage) = (*fence, spent.usd, spent.usage.clone());
             return Ok(vec![Event::CostCharged { task, fence, usd, usage }]);
         }
-        let decided = agents::falsify(self.mutant, decided, command);
+        let mut decided = agents::falsify(self.mutant, decided, command);
+        if let (Mutant::SharesTooMuch, Ok(events)) = (self.mutant, &mut decided) {
+            share_all(state, events);
+        }
         let events = plans::falsify(self.mutant, decided, command, state)?;
         let mut events = self.falsify(events, command, now);
         council::falsify(self.mutant, &mut events, Some(command), state, now);
@@ -605,6 +663,10 @@ impl Rules for Planted {
                     }
                 }
             }
+            Mutant::Credulous => {
+                events.retain(|event| !matches!(event, Event::TestQuarantined { .. }));
+            }
+            Mutant::HalfAWave | Mutant::WaveGoesOn => merging::split(self.mutant, &mut events),
             Mutant::OnCredit => {
                 for event in &mut events {
                     if let Event::LeaseGranted { reserved, .. } = event {

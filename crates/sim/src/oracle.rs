@@ -3,8 +3,12 @@
 //! It reads the journal and the world, never the engine's own books, so a bug in those shows up as
 //! a disagreement. A verdict that is broken is one sentence for a person.
 
+use std::collections::BTreeSet;
+
 use kapelle_core::approval::Subject;
 use kapelle_core::engine::Accepted;
+use kapelle_core::event::PauseReason;
+use kapelle_core::machine::MachineUse;
 use kapelle_core::plan::estimate::CapBy;
 use kapelle_core::policy::Policy;
 use kapelle_core::status::Status;
@@ -24,6 +28,9 @@ mod people;
 mod plans;
 mod providers;
 mod queue;
+mod reviews;
+mod tests_seen;
+mod waves;
 mod work;
 
 #[cfg(test)]
@@ -40,6 +47,9 @@ use people::Voices;
 use plans::Plans;
 use providers::Providers;
 use queue::Queue;
+use reviews::Reviews;
+use tests_seen::TestsSeen;
+use waves::Waves;
 use work::Work;
 
 /// The broken invariant, if one is.
@@ -69,6 +79,9 @@ pub(crate) struct Oracle {
     merges: Merges,
     voices: Voices,
     councils: Councils,
+    waves: Waves,
+    reviews: Reviews,
+    tests: TestsSeen,
     events: u64,
 }
 
@@ -77,6 +90,8 @@ pub(crate) struct Oracle {
 pub(crate) struct Before {
     stale: Vec<bool>,
     attempts: Vec<Fence>,
+    /// Missions that had something in flight.
+    busy: BTreeSet<MissionId>,
     next_event: u64,
 }
 
@@ -86,6 +101,7 @@ impl Oracle {
         Before {
             stale: inputs.iter().map(dead).collect(),
             attempts: self.leases.attempts().collect(),
+            busy: self.leases.missions(),
             next_event: self.events + 1,
         }
     }
@@ -118,6 +134,9 @@ impl Oracle {
             self.failures.observe(record, &self.facts)?;
             self.voices.observe(record, &self.facts)?;
             self.councils.observe(record, &self.facts)?;
+            self.waves.observe(&record.event, &self.facts)?;
+            self.reviews.observe(&record.event)?;
+            self.tests.observe(&record.event)?;
             self.fold(record)?;
             self.councils.judge_seal(&record.event, &self.shadow)?;
         }
@@ -130,10 +149,12 @@ impl Oracle {
         }
         self.agents.close(&self.shadow, inputs, now);
         self.plans.close()?;
+        self.tests.close()?;
         self.leases.close(now)?;
         self.leases.hear(inputs, now);
         self.books.close(&self.shadow, now)?;
-        self.failures.close(now, &self.facts)?;
+        self.waves.close(&self.facts, &self.shadow)?;
+        self.failures.close(now, &self.facts, &self.waves)?;
         self.councils.close(now, &self.facts)?;
         self.merges.close()?;
         self.providers.close(now)?;
@@ -179,7 +200,8 @@ impl Oracle {
             let seated = role.is_some_and(|role| self.agents.has_seat(role, &self.leases));
             let attempt = mission.policy.budget.attempt_usd_max;
             let paid = role.is_some_and(|role| self.books.affords(task, role, attempt, now));
-            let held = self.queue.holds(task.id);
+            let anywhere = role.is_some_and(|role| self.queue.is_anywhere(task.id, role));
+            let held = self.queue.holds(task.id) || !anywhere;
             let served = self.providers.are_free(task.mission);
             ensure(stopped || !seated || !paid || held || !served, || {
                 format!("task {} of {} waits although a seat is free", task.name(), task.mission)
@@ -238,7 +260,7 @@ impl Oracle {
             }
             Command::OpenMission { plan, policy, .. } => {
                 let planned = recorded(
-                    &|event| matches!(event, Event::PlanAccepted { tasks, .. } if *tasks == plan.tasks),
+                    &|event| matches!(event, Event::PlanAccepted { tasks, .. } if *tasks == plan.shared()),
                 );
                 let ruled = recorded(
                     &|event| matches!(event, Event::MissionOpened { policy: p, .. } if is_ruled(p, policy)),
@@ -253,6 +275,21 @@ impl Oracle {
                     _ => false,
                 });
                 ensure(other.is_none(), || format!("operation {index} is kept as {other:?}"))
+            }
+            Command::ReportMachine { used } if is_full(used) && before.stale.len() == 1 => {
+                let goes_on = |id: &&MissionId| {
+                    let stopped = self.facts.mission(**id).is_ok_and(|m| m.paused || m.ended);
+                    !stopped && self.leases.of_mission(**id).next().is_some()
+                };
+                let busy = before.busy.iter().find(goes_on);
+                ensure(busy.is_none(), || format!("{busy:?} goes on on a full machine"))
+            }
+            Command::ReportMachine { used } if !is_full(used) && before.stale.len() == 1 => {
+                let paused = recorded(&|event| {
+                    matches!(event, Event::MissionPaused { reason, .. }
+                        if matches!(reason, PauseReason::Machine { .. }))
+                });
+                ensure(!paused, || format!("a mission stops on a machine with room: {used:?}"))
             }
             Command::HostStarted => {
                 let survivor = before.attempts.iter().find(|fence| self.leases.is_live(**fence));
@@ -302,4 +339,9 @@ fn is_ruled(given: &Policy, asked: &Policy) -> bool {
     let lower = given.budget.mission_usd_max <= asked.budget.mission_usd_max;
     let same = Policy { budget: asked.budget, ..given.clone() } == *asked;
     same && (given.budget == asked.budget || (capped && lower))
+}
+
+/// Whether a machine has so little room that work on it has to stop (WRK-32).
+fn is_full(used: &MachineUse) -> bool {
+    used.memory_percent > 90 || used.disk_percent > 95 || used.inodes_percent > 95
 }

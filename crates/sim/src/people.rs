@@ -5,6 +5,7 @@ use kapelle_core::breaker::BreakerKey;
 use kapelle_core::engine::Rules;
 use kapelle_core::flow::Phase;
 use kapelle_core::ledger::Limit;
+use kapelle_core::machine::MachineUse;
 use kapelle_core::mission::{Mission, MissionStage};
 use kapelle_core::rate::Provider;
 use kapelle_core::scaling::ManualScale;
@@ -40,6 +41,15 @@ impl<R: Rules + Clone> World<R> {
         if self.strikes(|f| f.rate_pressure) {
             let permille = self.rng.u32(600..=1_000);
             self.arrive(Sender::Host, 0, Command::ReportRateUse { permille });
+        }
+        if self.strikes(|f| f.machine_full) {
+            let mut percent = || self.rng.u64(60..=100);
+            let used = MachineUse {
+                memory_percent: percent(),
+                disk_percent: percent(),
+                inodes_percent: percent(),
+            };
+            self.arrive(Sender::Host, 0, Command::ReportMachine { used });
         }
         if self.strikes(|f| f.person_mends) {
             self.mend();

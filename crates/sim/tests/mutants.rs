@@ -3,7 +3,7 @@
 use kapelle_sim::{Mutant, Planted, run, run_with};
 
 /// Every planted bug must show within this many seeds.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 1_000;
 
 #[test]
 fn the_sound_rules_break_no_seed() {

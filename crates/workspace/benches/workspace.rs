@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -173,12 +174,12 @@ fn spec(dir: &Path, command: &str) -> Spec {
         env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
         lease: Lease { store: "bench".into(), fence: Fence(1) },
         log: dir.join("log"),
-        timeout: None,
         hold: Hold::default(),
     }
 }
 
-/// A process with every layer, against bubblewrap with the same mounts and nothing else.
+/// A process with every layer, as the product starts it, against bubblewrap with the same mounts and
+/// nothing else; both until the command says its first word.
 async fn sandboxed_start() -> Vec<Figure> {
     const STARTS: u32 = 20;
     let dir = repository(10);
@@ -187,16 +188,25 @@ async fn sandboxed_start() -> Vec<Figure> {
     let tree = Worktree::prepare(&repo, &dir.path().join("a/tree"), &head).await.unwrap();
     let walls = tree.walls(&dir.path().join("a/git")).await.unwrap();
     let (bare, full) = (sandbox(None).await, sandbox(Some(box_program())).await);
-    let start = |sandbox: &Sandbox| {
-        let wrapped = sandbox.wrap(spec(tree.dir(), "exec true"), &walls).unwrap();
-        let mut command = Command::new(&wrapped.program);
-        command.args(&wrapped.args).current_dir(&wrapped.dir).env_clear().envs(&wrapped.env);
-        assert!(command.status().unwrap().success());
-    };
+    let word = || spec(tree.dir(), "exec echo word");
     let (mut ratios, mut last) = (Vec::new(), (0.0, 0.0));
     for _ in 0..7 {
-        let floor = timed(|| (0..STARTS).for_each(|_| start(&bare)));
-        let ours = timed(|| (0..STARTS).for_each(|_| start(&full)));
+        let (mut floor, mut ours) = (0.0, 0.0);
+        for _ in 0..STARTS {
+            let begun = Instant::now();
+            let plain = bare.wrap(word(), &walls).unwrap();
+            let mut command = Command::new(&plain.program);
+            command.args(&plain.args).current_dir(&plain.dir).env_clear().envs(&plain.env);
+            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            floor += begun.elapsed().as_secs_f64();
+            assert!(child.wait().unwrap().success());
+            let begun = Instant::now();
+            let mut boxed = spawn(full.wrap(word(), &walls).unwrap()).await.unwrap();
+            boxed.activity().changed().await.unwrap();
+            ours += begun.elapsed().as_secs_f64();
+            assert_eq!(boxed.wait().await.unwrap().code, Some(0));
+        }
         last = (floor, ours);
         ratios.push(ours / floor);
     }

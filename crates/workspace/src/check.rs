@@ -1,8 +1,9 @@
 //! Checks: a command that must pass, on exactly one commit.
 //!
 //! Invariants: a check sees the files of its commit and nothing that was left lying about; it
-//! runs behind the same walls as an agent, because it runs what agents wrote; a report counts
-//! only if the check itself wrote it.
+//! runs behind the same walls as an agent, because it runs what agents wrote, and is supervised
+//! like every other command ([`crate::commands`]); a report counts only if the check itself wrote
+//! it.
 
 mod files;
 pub mod parse;
@@ -11,14 +12,16 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use kapelle_core::gates::{self, Objection};
 use kapelle_core::outcome::Outcome;
 use kapelle_core::policy::Reading;
 use kapelle_core::{Commit, limits};
 
-use crate::process::{self, Exit, Hold, Lease, Spec};
+use crate::commands::{
+    CommandResult, Commands, Destructive, Ended, Order, Thresholds, destructive,
+};
+use crate::process::{self, Hold, Lease, Spec};
 use crate::repository::Repository;
 use crate::sandbox::{self, Confinement};
 use crate::worktree::{self, Worktree};
@@ -36,6 +39,8 @@ pub enum Error {
     Sandbox(#[from] sandbox::Error),
     #[error("process of the check: {0}")]
     Process(#[from] process::Error),
+    #[error("the check is not run: {0}")]
+    Destructive(#[from] Destructive),
 }
 
 /// What to run, and how.
@@ -43,7 +48,10 @@ pub enum Error {
 pub struct Check {
     /// Run by `sh -c` at the top of the tree.
     pub command: String,
-    pub timeout: Duration,
+    /// When it is ended, and when it is only spoken of.
+    pub rules: Thresholds,
+    /// Who hears of it while it runs.
+    pub commands: Commands,
     /// How its result is read, and what is asked of it.
     pub reading: Reading,
     pub env: BTreeMap<String, OsString>,
@@ -58,9 +66,8 @@ pub struct Check {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRun {
     pub passed: bool,
-    pub exit: Exit,
-    pub tail: String,
-    pub duration: Duration,
+    /// How the command ended.
+    pub result: CommandResult,
     /// What its report says, where it has one.
     pub outcome: Option<Outcome>,
     /// Why it did not pass, as far as the report says more than the exit code.
@@ -72,8 +79,8 @@ impl CheckRun {
     #[must_use]
     pub fn story(&self) -> String {
         let reasons = limits::head(&self.reasons, REASONS_CHARS_MAX);
-        match (self.tail.trim_end(), reasons) {
-            (_, "") => self.tail.clone(),
+        match (self.result.output.trim_end(), reasons) {
+            (_, "") => self.result.output.clone(),
             ("", reasons) => reasons.to_owned(),
             (tail, reasons) => {
                 let room = limits::FAILURE_CHARS_MAX.saturating_sub(reasons.chars().count() + 2);
@@ -101,6 +108,11 @@ pub async fn run(
 }
 
 async fn run_in(worktree: &Worktree, private: &Path, check: &Check) -> Result<CheckRun, Error> {
+    if let (Confinement::Unsandboxed, Some(found)) =
+        (&check.confinement, destructive(&check.command))
+    {
+        return Err(found.into());
+    }
     let forged = report::find_early(worktree.dir(), &check.reading).await;
     let mut walls = worktree.walls(private).await?;
     walls.readable.extend(check.readable.iter().cloned());
@@ -111,41 +123,45 @@ async fn run_in(worktree: &Worktree, private: &Path, check: &Check) -> Result<Ch
         env: check.env.clone(),
         lease: check.lease.clone(),
         log: check.log.clone(),
-        timeout: Some(check.timeout),
         hold: Hold::default(),
     };
-    let mut running = process::spawn(check.confinement.confine(spec, &walls)?).await?;
-    let exit = running.wait().await?;
+    let (id, subtask) = (check.lease.fence.0, check.lease.to_string());
+    let spec = check.confinement.confine(spec, &walls)?;
+    let order = Order { id, subtask, spec, rules: check.rules.clone() };
+    let ended = check.commands.run_to_end(order).await?;
     let read = match (check.reading.is_plain(), forged) {
         (true, _) => None,
         (false, Some(trouble)) => Some(Err(trouble)),
         (false, None) => Some(report::read(worktree.dir(), &check.log, &check.reading).await),
     };
-    Ok(judged(&check.reading, exit, read))
+    Ok(judged(&check.reading, ended, read))
 }
 
 /// Puts together what the process and its report say. A pass needs the word of both.
-fn judged(reading: &Reading, exit: Exit, read: Option<Result<Outcome, Trouble>>) -> CheckRun {
-    let ended_well = exit.code == Some(0) && !exit.timed_out;
-    let (outcome, reasons) = match read {
+fn judged(reading: &Reading, ended: Ended, read: Option<Result<Outcome, Trouble>>) -> CheckRun {
+    let how = how(&ended);
+    let result = ended.result;
+    let (outcome, mut reasons) = match read {
         None => (None, String::new()),
         Some(Ok(mut outcome)) => {
-            if !ended_well && outcome.is_clean() && asks_for_tests(reading) {
-                outcome.break_off("the command", &format!("{}\n{}", how(&exit), exit.tail));
+            if !result.success && outcome.is_clean() && asks_for_tests(reading) {
+                outcome.break_off("the command", &format!("{how}\n{}", result.output));
             }
             let objections = objections(reading, &outcome);
             (Some(outcome), gates::explain(&objections))
         }
-        Some(Err(trouble)) if ended_well => (None, trouble.to_string()),
+        Some(Err(trouble)) if result.success => (None, trouble.to_string()),
         Some(Err(trouble)) => {
             let mut outcome = Outcome::default();
-            outcome.break_off("the command", &exit.tail);
-            (Some(outcome), format!("{}; {trouble}", how(&exit)))
+            outcome.break_off("the command", &result.output);
+            (Some(outcome), format!("{how}; {trouble}"))
         }
     };
-    let passed = ended_well && reasons.is_empty();
-    let (tail, duration) = (exit.tail.clone(), exit.duration);
-    CheckRun { passed, tail, duration, outcome, reasons, exit }
+    if result.error.is_some() && reasons.is_empty() {
+        reasons = how;
+    }
+    let passed = result.success && reasons.is_empty();
+    CheckRun { passed, result, outcome, reasons }
 }
 
 fn objections(reading: &Reading, outcome: &Outcome) -> Vec<Objection> {
@@ -172,11 +188,12 @@ fn asks_for_tests(reading: &Reading) -> bool {
     }
 }
 
-fn how(exit: &Exit) -> String {
-    match (exit.timed_out, exit.code, exit.signal) {
-        (true, _, _) => "the command did not end in time".into(),
-        (false, Some(code), _) => format!("the command ended with exit code {code}"),
-        (false, None, Some(signal)) => format!("the command was ended by signal {signal}"),
-        (false, None, None) => "the command ended without an exit code".into(),
+fn how(ended: &Ended) -> String {
+    let signal = ended.exit.as_ref().and_then(|exit| exit.signal);
+    match (ended.result.cut_short(), ended.result.code, signal) {
+        (Some(failure), _, _) => format!("the command has no answer: {}", failure.message),
+        (None, Some(code), _) => format!("the command ended with exit code {code}"),
+        (None, None, Some(signal)) => format!("the command was ended by signal {signal}"),
+        (None, None, None) => "the command ended without an exit code".into(),
     }
 }

@@ -1,4 +1,4 @@
-//! Commands of agents: run so that none can hang, flood or get lost.
+//! Commands of agents and checks: run so that none can hang, flood or get lost.
 //!
 //! Five layers, each of which ends a command that the others missed: silence is noticed and then
 //! ended; a slow command goes to the background and its agent goes on; the end of the process is
@@ -15,10 +15,12 @@ mod watch;
 
 use std::time::Duration;
 
+use kapelle_core::failure::{Failure, FailureKind};
+
 pub use destructive::{Destructive, destructive};
 pub use flags::with_safety_flags;
-pub use kind::{CommandKind, ThresholdRules, Thresholds};
-pub use runner::{Answer, Commands, Order, Told};
+pub use kind::{CommandKind, ThresholdRule, ThresholdRules, Thresholds};
+pub use runner::{Answer, Commands, Ended, Order, Told};
 pub use watch::{Action, Input, KillReason, Watch};
 
 /// How much of the output goes along with a result.
@@ -68,6 +70,37 @@ impl CommandError {
             CommandError::OutOfMemory => "OUT_OF_MEMORY",
             CommandError::DiskFull => "DISK_FULL",
         }
+    }
+}
+
+impl CommandResult {
+    /// Why it has no answer of its own: the machine or we ended it.
+    #[must_use]
+    pub fn cut_short(&self) -> Option<Failure> {
+        let seconds = self.duration.as_secs();
+        let (kind, message) = match self.error? {
+            CommandError::Hang => (
+                FailureKind::Hang,
+                format!("it was silent for too long and ended after {seconds} s"),
+            ),
+            CommandError::TimeLimit => {
+                (FailureKind::Timeout, format!("it was ended at its time limit, after {seconds} s"))
+            }
+            CommandError::SafetyNetTriggered => {
+                (FailureKind::Hang, "it could not be ended, and nobody waits for it".to_owned())
+            }
+            CommandError::OrphanedCommand => {
+                (FailureKind::AgentError, "its process is gone, and nobody saw its end".to_owned())
+            }
+            CommandError::OutOfMemory => (
+                FailureKind::OutOfMemory,
+                "the kernel ended it: it used more memory than it may".to_owned(),
+            ),
+            CommandError::DiskFull => {
+                (FailureKind::DiskFull, "it used more of the disk than it may".to_owned())
+            }
+        };
+        Some(Failure::new(kind, &message))
     }
 }
 

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
 /// The identity of every commit that Kapelle itself makes.
@@ -103,6 +104,8 @@ pub struct Git {
     location: Vec<OsString>,
     overrides: Arc<[String]>,
     env: BTreeMap<OsString, OsString>,
+    /// What git reads, if it reads anything. A few lines: a pipe takes them at once.
+    input: Option<Arc<str>>,
 }
 
 /// The answer of a call whose exit status was one of the accepted ones.
@@ -116,7 +119,8 @@ impl Git {
     /// Git as it finds itself in `dir`.
     #[must_use]
     pub fn in_dir(dir: &Path) -> Git {
-        Git { dir: dir.into(), location: Vec::new(), overrides: Arc::new([]), env: environment() }
+        let (location, overrides, env) = (Vec::new(), Arc::new([]), environment());
+        Git { dir: dir.into(), location, overrides, env, input: None }
     }
 
     /// Git on exactly this git directory, whatever lies in the current one.
@@ -143,6 +147,13 @@ impl Git {
     #[must_use]
     pub fn set(mut self, name: &str, value: impl AsRef<OsStr>) -> Git {
         self.env.insert(name.into(), value.as_ref().into());
+        self
+    }
+
+    /// The same with something to read.
+    #[must_use]
+    pub fn reading(mut self, input: &str) -> Git {
+        self.input = Some(input.into());
         self
     }
 
@@ -181,7 +192,12 @@ impl Git {
     }
 
     async fn once(&self, accepted: &[i32], args: &[OsString]) -> Result<Output, Error> {
-        ended(self.spawn(self.command(args))?, accepted, args).await
+        let mut child = self.spawn(self.command(args))?;
+        if let (Some(mut stdin), Some(input)) = (child.stdin.take(), &self.input) {
+            // If git has ended before it read all of it, it says why.
+            let _not_read = stdin.write_all(input.as_bytes()).await;
+        }
+        ended(child, accepted, args).await
     }
 
     fn spawn(&self, mut command: Command) -> Result<Child, Error> {
@@ -193,7 +209,8 @@ impl Git {
     fn command(&self, args: &[OsString]) -> Command {
         let mut command = Command::new("git");
         command.current_dir(&self.dir).env_clear().envs(&self.env).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         for setting in SETTINGS.into_iter().chain(self.overrides.iter().map(String::as_str)) {
             command.arg("-c").arg(setting);
         }

@@ -23,6 +23,7 @@ pub mod rewrite;
 pub mod sandbox;
 pub mod secrets;
 pub mod stacks;
+pub mod subtask;
 pub mod tmux;
 pub mod worktree;
 

@@ -1,8 +1,9 @@
 //! Supervised processes: agents and checks.
 //!
 //! A process leads a group of its own, sees only the environment that it is given, reads from
-//! nothing, and writes to a bounded log. It ends by itself, at its time limit, when it is
-//! stopped, or when nobody is interested in it any more, and always together with its group.
+//! nothing, and writes to a bounded log. It ends by itself, when it is stopped, or when nobody is
+//! interested in it any more, and always together with its group. Limits of time are for whoever
+//! watches it: `commands` for checks and commands, the engine for attempts.
 //!
 //! Invariant: every process that was started has exactly one [`Exit`], and a group is only ever
 //! signalled while its leader has not been reaped, so the number cannot be that of a stranger.
@@ -30,6 +31,7 @@ use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use group::Group;
 use log::{Last, Log};
@@ -100,15 +102,30 @@ pub struct Spec {
     pub env: BTreeMap<String, OsString>,
     pub lease: Lease,
     pub log: PathBuf,
-    pub timeout: Option<Duration>,
     /// What a box holds on to while the process runs; [`Hold::default`] without one.
     pub hold: Hold,
+}
+
+impl Spec {
+    /// The same command, behind the program that joins its control group.
+    #[must_use]
+    pub(crate) fn joining(&self) -> Spec {
+        let mut words = self.hold.joining.iter().cloned();
+        let Some(program) = words.next() else { return self.clone() };
+        let mut args: Vec<OsString> = words.collect();
+        args.push(self.program.clone().into());
+        args.extend(self.args.iter().cloned());
+        Spec { program: program.into(), args, ..self.clone() }
+    }
 }
 
 /// What bounds a process beside its walls, and what becomes of its descendants.
 #[derive(Debug, Clone, Default)]
 pub struct Hold {
     pub cgroup: Option<Arc<Cgroup>>,
+    /// A program that joins the group and becomes the command behind it, for whoever cannot start
+    /// the command as a member.
+    pub joining: Vec<OsString>,
     pub quota: Option<Quota>,
     /// It has process ids of its own. If not, those that left its group are looked for at its end.
     pub dies_with_owner: bool,
@@ -119,7 +136,6 @@ pub struct Hold {
 pub struct Exit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
-    pub timed_out: bool,
     /// The kernel ended one of its processes for want of memory.
     pub out_of_memory: bool,
     /// How it used up more of the disk than it may, if that is why it was ended.
@@ -138,12 +154,18 @@ impl Exit {
         if let Some(reason) = &self.over_quota {
             return Some(Failure::new(FailureKind::DiskFull, reason));
         }
-        if self.out_of_memory && self.code != Some(0) {
-            let message = "the kernel ended it: it used more memory than it may";
-            return Some(Failure::new(FailureKind::OutOfMemory, message));
-        }
-        self.timed_out.then(|| Failure::new(FailureKind::Timeout, "it was ended at its time limit"))
+        let message = "the kernel ended it: it used more memory than it may";
+        let starved = self.out_of_memory && self.code != Some(0);
+        starved.then(|| Failure::new(FailureKind::OutOfMemory, message))
     }
+}
+
+/// What a process has printed so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    pub bytes: u64,
+    /// When it last printed something, or was started.
+    pub at: Instant,
 }
 
 /// A process that was started. Dropping this kills the process and its group.
@@ -152,7 +174,7 @@ pub struct Running {
     group: Group,
     cgroup: Option<Arc<Cgroup>>,
     last: Last,
-    activity: watch::Receiver<u64>,
+    activity: watch::Receiver<Heard>,
     stops: mpsc::UnboundedSender<Duration>,
     supervisor: JoinHandle<Exit>,
     exit: Option<Exit>,
@@ -168,19 +190,17 @@ pub async fn spawn(spec: Spec) -> Result<Running, Error> {
     // Listening for the death of children starts before there is a child that may die.
     let deaths = signal(SignalKind::child()).map_err(start)?;
     let (reader, writer) = std::io::pipe().map_err(start)?;
-    let mut command = Command::new(&spec.program);
-    command.args(&spec.args).current_dir(&spec.dir).process_group(0);
     let run = run_name();
-    command.env_clear().envs(&spec.env).env(LEASE_VARIABLE, spec.lease.to_string());
-    command.env(RUN_VARIABLE, &run);
+    let mut command = command_of(&spec, &run);
+    command.process_group(0);
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(start)?).stderr(writer);
     let output = pipe::Receiver::from_owned_fd(reader.into()).map_err(start)?;
-    let child = spawner::spawn(command).await.map_err(start)?;
+    let child = spawner::spawn(command, spec.hold.cgroup.clone()).await.map_err(start)?;
     let group = Group::of(&child).map_err(start)?;
     let (stops, requests) = mpsc::unbounded_channel();
-    let (heard, activity) = watch::channel(0);
+    let (heard, activity) = watch::channel(Heard { bytes: 0, at: Instant::now() });
     let (cgroup, last) = (spec.hold.cgroup.clone(), log.last());
-    let hold = supervise::Held { run, hold: spec.hold, limit: spec.timeout, heard };
+    let hold = supervise::Held { run, hold: spec.hold, heard };
     let supervisor = Supervisor::new(child, group.clone(), output, log, deaths, hold);
     let supervisor = tokio::spawn(supervisor.run(requests));
     Ok(Running { group, cgroup, last, activity, stops, supervisor, exit: None })
@@ -193,15 +213,23 @@ pub async fn run_attached(spec: Spec) -> Result<i32, Error> {
     let start =
         |source| Error::Start { program: spec.program.clone(), dir: spec.dir.clone(), source };
     let run = run_name();
-    let mut command = Command::new(&spec.program);
-    command.args(&spec.args).current_dir(&spec.dir).env_clear().envs(&spec.env);
-    command.env(LEASE_VARIABLE, spec.lease.to_string()).env(RUN_VARIABLE, &run);
-    let mut child = spawner::spawn(command).await.map_err(start)?;
+    let command = command_of(&spec, &run);
+    let mut child = spawner::spawn(command, spec.hold.cgroup.clone()).await.map_err(start)?;
     let waited = tokio::task::spawn_blocking(move || child.wait()).await;
     let status = waited.map_err(|gone| start(std::io::Error::other(gone)))?.map_err(start)?;
     supervise::end_orphans(&spec.hold, &run).await;
     let by_signal = status.signal().map(|signal| 128 + signal);
     Ok(status.code().or(by_signal).unwrap_or(1))
+}
+
+fn command_of(spec: &Spec, run: &str) -> Command {
+    let as_member = spec.hold.cgroup.as_ref().is_some_and(|group| group.takes_threads());
+    let joining = (!as_member).then(|| spec.joining());
+    let Spec { program, args, dir, env, lease, .. } = joining.as_ref().unwrap_or(spec);
+    let mut command = Command::new(program);
+    command.args(args).current_dir(dir).env_clear().envs(env);
+    command.env(LEASE_VARIABLE, lease.to_string()).env(RUN_VARIABLE, run);
+    command
 }
 
 /// A name that no other process of ours has had, now or before a crash.
@@ -231,9 +259,9 @@ impl Running {
         Ok(exit)
     }
 
-    /// How many bytes it has printed, and whenever that changes.
+    /// What it has printed, and whenever that changes.
     #[must_use]
-    pub fn activity(&self) -> watch::Receiver<u64> {
+    pub fn activity(&self) -> watch::Receiver<Heard> {
         self.activity.clone()
     }
 

@@ -10,16 +10,13 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Instant, SystemTime};
 
 use kapelle_core::limits;
 use tokio::process::Command;
 
 use crate::process::{Exit, LEASE_VARIABLE, Lease, Spec, TAIL_CHARS_MAX};
 use crate::reaper;
-
-/// A session that has been silent for this long is spoken of (WRK-08).
-pub const IDLE_WARNING: Duration = Duration::from_secs(300);
 
 /// Characters have up to four bytes.
 const TAIL_BYTES_MAX: u64 = 4 * TAIL_CHARS_MAX as u64;
@@ -93,7 +90,7 @@ impl Tmux {
         let run = "trap 'tmux -S \"$4\" wait-for -S \"$5\"' EXIT; trap 'exit 129' HUP TERM; \
                    script -qef -c \"$1\" \"$2\"; echo $? > \"$3\"";
         args.extend(["--", "/bin/sh", "-c", run, "kapelle"].map(OsString::from));
-        args.extend([quoted(spec), spec.log.clone().into(), exit.clone().into()]);
+        args.extend([quoted(&spec.joining()), spec.log.clone().into(), exit.clone().into()]);
         args.extend([self.socket.clone().into(), done(&spec.lease).into()]);
         std::fs::File::create(&spec.log)
             .map_err(|source| Error::File { path: spec.log.clone(), source })?;
@@ -180,13 +177,19 @@ impl Session {
         Ok(Exit {
             code,
             signal: None,
-            timed_out: false,
             out_of_memory: cgroup.is_some_and(|group| group.ran_out_of_memory()),
             over_quota: None,
             tail: tail_of(&spec.log),
             duration: begun.elapsed(),
             log_error: None,
         })
+    }
+
+    /// When the command last printed something; nothing if nobody can tell.
+    #[must_use]
+    pub fn heard_at(log: &Path) -> Option<SystemTime> {
+        // What is printed is written to the log at once.
+        std::fs::metadata(log).and_then(|found| found.modified()).ok()
     }
 
     /// Whether the session that has its name now is itself, and not the next one in its seat.
@@ -255,22 +258,4 @@ fn tail_of(log: &Path) -> String {
     let _shown_as_empty = read;
     let text = String::from_utf8_lossy(&bytes).replace('\r', "");
     limits::tail(&text, TAIL_CHARS_MAX).to_owned()
-}
-
-/// What to say about a session that has been silent, if it is time to (WRK-08).
-#[must_use]
-pub fn idle_warning(session: &str, silent: Duration) -> Option<String> {
-    (silent > IDLE_WARNING).then(|| format!("WARNING: {session} idle for {}s", silent.as_secs()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_session_is_idle_after_five_minutes() {
-        assert_eq!(idle_warning("developer-1", IDLE_WARNING), None);
-        let warning = idle_warning("developer-1", Duration::from_secs(301));
-        assert_eq!(warning.as_deref(), Some("WARNING: developer-1 idle for 301s"));
-    }
 }

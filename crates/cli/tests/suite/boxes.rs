@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Done, Fixture, Live, PATH};
 
 /// Whoever doubts the box can try it; and what was made in it is not lost.
 #[test]
@@ -50,6 +50,92 @@ fn every_layer_is_explained() {
     assert!(["namespaces", "landlock", "seccomp", "limits", "network"].into_iter().all(active));
     let text = fixture.kapelle(&["sandbox", "explain"]).expect(0);
     assert!(text.stdout.contains("stops: mounting"), "{}", text.stdout);
+}
+
+/// The same binary as an ordinary user on a machine without user namespaces. Bubblewrap makes such a
+/// machine: in it, the kernel refuses every further user namespace.
+fn without_namespaces(fixture: &Fixture, args: &[&str]) -> Done {
+    let mut command = std::process::Command::new("bwrap");
+    command.args(["--dev-bind", "/", "/", "--unshare-user", "--disable-userns"]);
+    command.args([
+        "--uid",
+        "1000",
+        "--gid",
+        "1000",
+        "--cap-drop",
+        "ALL",
+        "--die-with-parent",
+        "--",
+    ]);
+    command.arg(env!("CARGO_BIN_EXE_kapelle")).args(args).current_dir(fixture.repo());
+    Live::start(fixture.hermetic(&mut command, PATH)).ended()
+}
+
+/// DESIGN 5: where user namespaces are closed, Landlock and the filter on system calls remain, and
+/// what is missing is said, with what to do about it.
+#[test]
+fn without_user_namespaces_the_rest_of_the_layers_is_used_and_explained() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("home/key"), "sesame\n").unwrap();
+    let told = without_namespaces(&fixture, &["sandbox", "explain"]).expect(0);
+    let line = |name: &str| {
+        let mut lines = told.stdout.lines();
+        lines.find(|line| line.split_whitespace().nth(1) == Some(name)).unwrap().to_owned()
+    };
+    assert!(line("namespaces").starts_with("MISSING"), "{}", told.stdout);
+    assert!(line("namespaces").contains("user.max_user_namespaces"), "{}", told.stdout);
+    for layer in ["landlock", "seccomp", "limits"] {
+        assert!(line(layer).starts_with("active"), "{}", told.stdout);
+    }
+    assert!(line("network").contains("only local sockets"), "{}", told.stdout);
+    let key = format!("cat README.md; cat {}", fixture.path("home/key").display());
+    let boxed = ["sandbox", "run", "--", "sh", "-c", key.as_str()];
+    let stopped = without_namespaces(&fixture, &boxed).expect(1);
+    assert_eq!(stopped.stdout, "a sample\n", "the tree can be read, the home cannot");
+}
+
+/// Whoever asks for namespaces gets them or a refusal; to go without walls is for a person to say.
+#[test]
+fn without_user_namespaces_a_strict_project_is_refused_unless_a_person_goes_without_walls() {
+    let fixture = Fixture::with_agent("echo x > x.txt");
+    let config = fixture.file("kapelle.toml");
+    fixture.commit("kapelle.toml", &format!("{config}\n[sandbox]\nbackend = \"bubblewrap\"\n"));
+    let refused = without_namespaces(&fixture, &["sandbox", "explain"]).expect(6);
+    refused.says("there is no sandbox here").says("allow unprivileged user namespaces");
+    let run = ["run", "--port", "0", "work", "--yes"];
+    let refused = without_namespaces(&fixture, &run).expect(6);
+    refused.says("allow unprivileged user namespaces").says("--unsandboxed");
+    without_namespaces(&fixture, &[&run[..], &["--unsandboxed"]].concat()).expect(0);
+    assert_eq!(fixture.git(&["show", "main:x.txt"]), "x");
+    assert_eq!(fixture.events("mission_opened")[0]["policy"]["sandbox"], "off");
+}
+
+/// Containers are asked for by name, so there is no fall-back from them.
+#[test]
+fn a_container_engine_that_is_missing_is_named_with_what_to_do() {
+    let fixture = Fixture::new();
+    let tools = fixture.path("tools");
+    fs::create_dir(&tools).unwrap();
+    for tool in ["git", "sh"] {
+        std::os::unix::fs::symlink(format!("/usr/bin/{tool}"), tools.join(tool)).unwrap();
+    }
+    let explain = |config: &str, path: &str| {
+        fixture.commit("kapelle.toml", config);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kapelle"));
+        command.args(["sandbox", "explain"]).current_dir(fixture.repo());
+        Live::start(fixture.hermetic(&mut command, path)).ended().expect(6)
+    };
+    let podman = "[sandbox]\nbackend = \"podman\"\nimage = \"tools:1\"\n";
+    let missing = explain(podman, tools.to_str().unwrap());
+    missing.says("podman is not installed").says("apt-get install podman");
+    fixture.script("tools/docker", "echo 'Cannot connect to the daemon' >&2; exit 1");
+    let docker = "[sandbox]\nbackend = \"docker\"\nimage = \"tools:1\"\n";
+    let broken = explain(docker, tools.to_str().unwrap());
+    broken
+        .says("docker cannot run tools:1: Cannot connect to the daemon")
+        .says("try the same by hand");
+    let nameless = explain("[sandbox]\nbackend = \"docker\"\n", tools.to_str().unwrap());
+    nameless.says("docker needs an image").says("[sandbox] image");
 }
 
 /// Less than what was asked for is never given silently.

@@ -11,10 +11,12 @@ use kapelle_core::report::{Report, Usage};
 use kapelle_core::{AgentId, Command, Commit, Effect, Fence, limits};
 use kapelle_workspace::git;
 use kapelle_workspace::process::{self, Exit, Hold, Spec};
+use kapelle_workspace::subtask::Subtask;
 use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::worktree::{self, Worktree};
 use tokio::sync::watch;
 
+use super::ear::Ear;
 use super::{Host, Order, Trouble, make_dir};
 
 /// The places of one attempt.
@@ -97,10 +99,15 @@ impl Host {
         make_dir(&places.out)?;
         let tree = Worktree::prepare(&self.repo, &places.tree, base).await?;
         let spec = self.agent_spec(order, agent, briefing, &places, &tree).await?;
-        let end = match &self.sessions {
-            Some(tmux) => run_in_session(tmux, agent, spec, stopped).await?,
-            None => run(spec, stopped).await?,
+        let work = async {
+            match &self.sessions {
+                Some(tmux) => run_in_session(tmux, agent, spec, (stopped, &order.ear)).await,
+                None => run(spec, (stopped, &order.ear)).await,
+            }
         };
+        // Beside the work: a branch to look at is nothing to wait for, or to fail for.
+        let (end, _not_shown) = tokio::join!(work, self.show_branch(order, briefing, base));
+        let end = end?;
         let report = read_report(&places.out.join("summary.json"));
         let answer = match end {
             End::Stopped => {
@@ -121,6 +128,20 @@ impl Host {
         let name = kept_name(briefing, order.fence);
         let _left_for_the_next_start = self.put_away(tree, &places, &name).await;
         Ok(answer)
+    }
+
+    /// The task's own branch, where its accepted work can be seen (GIT-02).
+    async fn show_branch(
+        &self,
+        order: &Order,
+        briefing: &Briefing,
+        base: &Commit,
+    ) -> Result<(), Trouble> {
+        let Effect::RunAttempt { task, .. } = &order.effect else { return Ok(()) };
+        let Some(mission) = order.mission else { return Ok(()) };
+        let (name, title) = (briefing.task.as_str(), briefing.title.as_str());
+        let task = Subtask { mission, id: *task, name, title };
+        Ok(self.repo.put_subtask(&task, base).await?)
     }
 
     async fn put_away(&self, tree: Worktree, places: &Places, name: &str) -> Result<(), Trouble> {
@@ -163,8 +184,6 @@ impl Host {
             env,
             lease: self.lease(order.fence),
             log: self.log(&format!("attempt-{}.log", order.fence)),
-            // The deadline is the engine's: it stops the attempt when time is up.
-            timeout: None,
             hold: Hold::default(),
         };
         Ok(self.confinement(order.sandbox)?.confine(spec, &walls)?)
@@ -283,8 +302,12 @@ fn identity() -> impl Iterator<Item = (String, OsString)> {
     })
 }
 
-async fn run(spec: Spec, mut stopped: watch::Receiver<bool>) -> Result<End, Trouble> {
+async fn run(
+    spec: Spec,
+    (mut stopped, ear): (watch::Receiver<bool>, &Ear),
+) -> Result<End, Trouble> {
     let mut running = process::spawn(spec).await?;
+    ear.listen(running.activity());
     let ended = tokio::select! {
         exit = running.wait() => Some(exit),
         _ = stopped.wait_for(|stopped| *stopped) => None,
@@ -303,9 +326,10 @@ async fn run_in_session(
     tmux: &Tmux,
     agent: AgentId,
     spec: Spec,
-    mut stopped: watch::Receiver<bool>,
+    (mut stopped, ear): (watch::Receiver<bool>, &Ear),
 ) -> Result<End, Trouble> {
     let session = tmux.start(&agent.to_string(), &spec).await?;
+    ear.follow(spec.log.clone());
     let ended = tokio::select! {
         exit = session.exit(&spec) => Some(exit),
         _ = stopped.wait_for(|stopped| *stopped) => None,

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use kapelle_core::command::{Before, CheckResult};
+use kapelle_core::command::{Before, CheckNews, CheckResult};
 use kapelle_core::policy::Check;
-use kapelle_core::{Commit, Effect, Fence};
-use kapelle_workspace::{Worktree, check, reaper};
+use kapelle_core::{Command, Commit, Effect, Fence};
+use kapelle_workspace::commands::{Commands, Told};
+use kapelle_workspace::{CheckRun, Worktree, check, reaper};
 
 use super::{Host, Order, Trouble, make_dir};
 
@@ -25,9 +26,11 @@ impl Host {
         make_dir(&dir)?;
         let mut results = Vec::new();
         for (number, wanted) in checks.iter().enumerate() {
+            let limit = Duration::from_millis(wanted.timeout_ms);
             let run = check::Check {
                 command: wanted.command.clone(),
-                timeout: Duration::from_millis(wanted.timeout_ms),
+                rules: self.rules.of_check(&wanted.command, limit),
+                commands: listened(order, &wanted.name),
                 reading: wanted.reading.clone(),
                 env: self.env.clone(),
                 readable: self.readable.clone(),
@@ -35,11 +38,12 @@ impl Host {
                 lease: self.lease(order.fence),
                 log: self.log(&format!("check-{}-{number}.log", order.fence)),
             };
-            let ran = check::run(&self.repo, &dir, commit, &run).await?;
-            let output = match ran.exit.timed_out {
-                true => format!("{}\nended after {} s", ran.story(), run.timeout.as_secs()),
-                false => ran.story(),
-            };
+            let (ran, earlier) = self.run_check(order, commit, &dir, &run).await?;
+            // On the branch itself a failure excuses others. What was cut short is no such failure.
+            let is_baseline = matches!(order.effect, Effect::MeasureBaseline { .. });
+            if let (true, Some(failure)) = (is_baseline, ran.result.cut_short()) {
+                return Err(Trouble::CutShort { name: wanted.name.clone(), failure });
+            }
             let before = match ran.passed || run.reading.is_plain() {
                 true => None,
                 false => self.before(order, commit, &dir, &run).await?,
@@ -47,10 +51,12 @@ impl Host {
             results.push(CheckResult {
                 name: wanted.name.clone(),
                 passed: ran.passed,
-                output,
-                duration_ms: u64::try_from(ran.duration.as_millis()).unwrap_or(u64::MAX),
+                output: ran.story(),
+                duration_ms: u64::try_from(ran.result.duration.as_millis()).unwrap_or(u64::MAX),
                 outcome: ran.outcome.map(Box::new),
                 before: before.map(Box::new),
+                earlier: earlier.map(|run| Box::new(as_before(&run))),
+                mocks: Vec::new(),
             });
         }
         // Empty by now; if not, the next start-up tidies it.
@@ -70,9 +76,34 @@ impl Host {
         let Effect::RunChecks { tip: Some(tip), .. } = &order.effect else { return Ok(None) };
         let Some(base) = self.repo.merge_base(tip, commit).await? else { return Ok(None) };
         let check = check::Check { log: check.log.with_extension("before.log"), ..check.clone() };
-        let mut baselines = self.baselines.lock().await;
-        let run = baselines.of(&self.repo, dir, &base, &check).await?;
-        Ok(run.map(|run| Before { passed: run.passed, outcome: run.outcome.clone() }))
+        let run = self.baselines.of(&self.repo, dir, &base, &check).await?;
+        Ok(run.map(|run| as_before(&run)))
+    }
+
+    /// Runs a check, and again if it fails where that may be a flake. With the last run comes the
+    /// first, if there were several. What was cut short is not tried again: it took its time.
+    async fn run_check(
+        &self,
+        order: &Order,
+        commit: &Commit,
+        dir: &Path,
+        check: &check::Check,
+    ) -> Result<(CheckRun, Option<CheckRun>), Trouble> {
+        let retries = match &order.effect {
+            Effect::RunChecks { retries, .. } => *retries,
+            _ => 0,
+        };
+        let mut ran = check::run(&self.repo, dir, commit, check).await?;
+        let mut first = None;
+        for _ in 0..retries {
+            if ran.passed || ran.result.cut_short().is_some() {
+                break;
+            }
+            let again = check::run(&self.repo, dir, commit, check).await?;
+            let earlier = std::mem::replace(&mut ran, again);
+            first.get_or_insert(earlier);
+        }
+        Ok((ran, first))
     }
 
     /// Puts away the tree of checks that were given up. Their process was killed with the giving
@@ -97,4 +128,34 @@ impl Host {
         tree.remove(kept).await?;
         std::fs::remove_dir_all(&dir).map_err(|source| Trouble::File { path: dir, source })
     }
+}
+
+fn as_before(run: &CheckRun) -> Before {
+    Before { passed: run.passed, outcome: run.outcome.clone() }
+}
+
+/// Runs commands for a check, of which the engine hears what people should know before the end: once
+/// that it is silent, and that it takes long. How it ends is told by its result.
+fn listened(order: &Order, check: &str) -> Commands {
+    let (commands, mut told) = Commands::new();
+    let (handle, fence, check) = (order.handle.clone(), order.fence, check.to_owned());
+    tokio::spawn(async move {
+        let mut silent = false;
+        // Ends with the commands.
+        while let Some(told) = told.recv().await {
+            let news = match told {
+                Told::Warning { silent_ms, .. } if !silent => CheckNews::Silent { silent_ms },
+                Told::LongRunning { running_ms, .. } => CheckNews::LongRunning { running_ms },
+                Told::Warning { .. }
+                | Told::Output { .. }
+                | Told::Backgrounded { .. }
+                | Told::Escalated { .. }
+                | Told::Complete { .. }
+                | Told::BackgroundComplete(_) => continue,
+            };
+            silent |= matches!(news, CheckNews::Silent { .. });
+            handle.report(Command::ReportCheck { fence, check: check.clone(), news });
+        }
+    });
+    commands
 }

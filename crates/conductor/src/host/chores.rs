@@ -4,7 +4,7 @@ use kapelle_core::command::{AdvanceOutcome, DeliveryOutcome, LaneOutcome, Rewrit
 use kapelle_core::effect::Merge;
 use kapelle_core::merge::Step;
 use kapelle_core::rollback::Revert;
-use kapelle_core::{Command, Commit, Fence};
+use kapelle_core::{Command, Commit, Fence, MissionId};
 use kapelle_workspace::candidate::{self, Candidate};
 use kapelle_workspace::rewrite::{self, Reversal, Rewrite};
 use kapelle_workspace::{Advance, Delivery};
@@ -26,11 +26,14 @@ impl Host {
     pub(super) async fn build_lane(
         &self,
         fence: Fence,
+        mission: MissionId,
         onto: &Commit,
         changes: &[Merge],
     ) -> Result<Command, Trouble> {
         let (mut at, mut steps) = (onto.clone(), Vec::new());
         for Merge { task, change, message } in changes {
+            // A branch to look at; the change itself is held.
+            let _not_shown = self.repo.follow_subtask(mission, *task, change).await;
             match candidate::build(&self.repo, &at, change, message, &[]).await? {
                 Candidate::Built(commit) => at = commit,
                 Candidate::AlreadyThere => {}
@@ -83,12 +86,16 @@ impl Host {
     pub(super) async fn advance_branch(
         &self,
         fence: Fence,
-        branch: &str,
+        (mission, branch): (MissionId, &str),
         from: &Commit,
         to: &Commit,
     ) -> Result<Command, Trouble> {
         let outcome = match self.repo.advance(branch, from, to).await? {
-            Advance::Advanced => AdvanceOutcome::Advanced,
+            Advance::Advanced => {
+                // Branches that are left over are a matter of looks.
+                let _left_over = self.repo.remove_landed_subtasks(mission, (from, to)).await;
+                AdvanceOutcome::Advanced
+            }
             Advance::Moved { actual: Some(actual) } => {
                 match self.repo.is_ancestor(from, &actual).await? {
                     true => AdvanceOutcome::Moved { actual },

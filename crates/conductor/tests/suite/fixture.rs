@@ -15,6 +15,7 @@ use kapelle_core::policy::Policy;
 use kapelle_core::{Actor, Command, RequestId, Role};
 use kapelle_gateway::prices;
 use kapelle_store::Location;
+use kapelle_workspace::commands::ThresholdRules;
 use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
@@ -80,8 +81,17 @@ impl Fixture {
         self.open_on(|_| Ok(MachineUse::default())).await
     }
 
+    /// With these rules for commands.
+    pub async fn open_with(&self, rules: ThresholdRules) -> Result<Opened, OpenError> {
+        self.open_as(rules, |_| Ok(MachineUse::default())).await
+    }
+
     /// On a machine that is as full as this says.
     pub async fn open_on(&self, measure: Measure) -> Result<Opened, OpenError> {
+        self.open_as(ThresholdRules::default(), measure).await
+    }
+
+    async fn open_as(&self, rules: ThresholdRules, measure: Measure) -> Result<Opened, OpenError> {
         let driver =
             Driver { program: self.agent(), args: Vec::new(), readable: vec![self.agent()] };
         open(Settings {
@@ -94,9 +104,26 @@ impl Fixture {
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             readable: Vec::new(),
             sessions: self.sessions(),
+            rules,
             measure,
         })
         .await
+    }
+
+    /// The tree of an agent at work, once it has written this file.
+    pub async fn tree_with(&self, file: &str) -> PathBuf {
+        let work = self.state_dir().join("work");
+        let tree = async {
+            loop {
+                let places = fs::read_dir(&work).into_iter().flatten().filter_map(Result::ok);
+                let mut trees = places.map(|place| place.path().join("tree"));
+                if let Some(tree) = trees.find(|tree| tree.join(file).exists()) {
+                    return tree;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("the agent's first file", tree).await
     }
 
     /// A mission with one task, under a name of its own.

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 
 use kapelle_conductor::Opened;
 use kapelle_core::event::PauseReason;
+use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
 use kapelle_core::machine::{MachineUse, Pressure};
-use kapelle_core::policy::Parser;
-use kapelle_core::{Command, Role, State, TaskId};
+use kapelle_core::policy::{Parser, Sandbox};
+use kapelle_core::{Command, Event, Role, Seq, State, TaskId, activity};
+use kapelle_store::Reader;
+use kapelle_workspace::commands::{CommandKind, ThresholdRule, ThresholdRules};
 
 use crate::fixture::{Fixture, git, soon, team};
 use crate::merging::{M1, end, is_proposed, mission, until};
@@ -94,5 +97,97 @@ async fn a_full_machine_pauses_its_missions_with_a_reason() {
     let pressures = vec![Pressure::Memory { percent: 96 }];
     let paused = soon("a look", paused).await.unwrap();
     assert_eq!(paused, Some(PauseReason::Machine { pressures }));
+    end(opened).await;
+}
+
+/// A mission whose check runs without walls, so that it can remember how often it ran.
+fn remembering(fixture: &Fixture, tasks: &[&str], check: &str, timeout_ms: u64) -> Command {
+    let mut command = mission(fixture, tasks, check);
+    if let Command::OpenMission { policy, .. } = &mut command {
+        policy.sandbox = Sandbox::Off;
+        policy.retry = RetryPolicy { backoff_base_ms: 1, backoff_max_ms: 1 };
+        policy.checks[0].timeout_ms = timeout_ms;
+    }
+    command
+}
+
+/// TDD-12: a check that fails once and passes then is not held against the change, and is recorded.
+#[tokio::test]
+async fn a_flaky_check_is_run_again_before_the_change_is_blamed() {
+    let fixture = Fixture::new("echo x > x.txt");
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    let ran = fixture.state_dir().with_file_name("ran");
+    let check = format!("test -e {0} || {{ echo ran > {0}; exit 1; }}", ran.display());
+    opened.handle.send(remembering(&fixture, &["1"], &check, 20_000)).await.unwrap();
+    until(&opened, is_proposed).await;
+    let failed = opened.handle.look(|state| state.task(TaskId(1)).unwrap().failed_times()).await;
+    assert_eq!(failed.unwrap(), 0);
+    end(opened).await;
+    let reader = Reader::open(fixture.store()).unwrap();
+    let flaky = reader.history(Seq(0)).filter_map(Result::ok).any(|record| match record.event {
+        Event::ChecksFinished { results, .. } => {
+            results[0].passed && results[0].earlier.as_ref().is_some_and(|first| !first.passed)
+        }
+        _ => false,
+    });
+    assert!(flaky, "it is in the journal that it failed at first");
+}
+
+/// A check that hangs on the branch itself says nothing about it: it must not excuse a change that
+/// fails. A person has to look.
+#[tokio::test]
+async fn a_baseline_that_is_cut_short_excuses_nobody() {
+    let fixture = Fixture::new("echo x > x.txt; while ! test -e go; do sleep 0.05; done; rm go");
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    // Fails with what somebody else has put on the branch; on the branch alone, it hangs.
+    let check = "test ! -e theirs || { test -e x.txt || sleep 1000; exit 1; }";
+    opened.handle.send(remembering(&fixture, &["1"], check, 1_000)).await.unwrap();
+    let tree = fixture.tree_with("x.txt").await;
+    let repo = fixture.repo();
+    std::fs::write(repo.join("theirs"), "").unwrap();
+    git(&repo, &["add", "theirs"]);
+    let theirs = git(&repo, &["write-tree"]);
+    let moved = git(&repo, &["commit-tree", "-m", "theirs", "-p", "kapelle/m1", &theirs]);
+    git(&repo, &["update-ref", "refs/heads/kapelle/m1", &moved]);
+    std::fs::write(tree.join("go"), "").unwrap();
+    until(&opened, |state| state.mission(M1).is_some_and(|m| m.paused.is_some())).await;
+    let reason = opened.handle.look(|state| state.mission(M1).unwrap().paused.clone().unwrap());
+    let reason = reason.await.unwrap().to_string();
+    assert!(reason.contains("the check c has no answer on the branch itself"), "{reason}");
+    let landed = opened.handle.look(|state| state.mission(M1).unwrap().counts.completed);
+    assert_eq!(landed.await.unwrap(), 0, "nobody was excused");
+    end(opened).await;
+}
+
+/// CMD-02, CMD-11: whoever watches hears why nothing happens.
+#[tokio::test]
+async fn a_check_that_says_nothing_is_spoken_of_while_it_runs() {
+    let fixture = Fixture::new("echo x > x.txt");
+    let go = fixture.state_dir().with_file_name("go");
+    let rule = ThresholdRule { silence_ms: Some(50), ..ThresholdRule::default() };
+    let by_kind = BTreeMap::from([(CommandKind::Other, rule)]);
+    let rules = ThresholdRules { by_kind, ..ThresholdRules::default() };
+    let opened = fixture.open_with(rules).await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    let mut commits = opened.handle.follow();
+    let check = format!("while ! test -e {}; do sleep 0.05; done", go.display());
+    opened.handle.send(remembering(&fixture, &["1"], &check, 60_000)).await.unwrap();
+    let spoken = async {
+        loop {
+            let records = commits.recv().await.unwrap();
+            let noted = records.iter().find(|r| matches!(r.event, Event::CheckNoted { .. }));
+            if let Some(noted) = noted {
+                return noted.event.clone();
+            }
+        }
+    };
+    let noted = soon("a word about the check", spoken).await;
+    let line = opened.handle.look(move |state| activity::line(state, &noted).unwrap().text);
+    let line = line.await.unwrap();
+    assert!(line.starts_with("the check c has printed nothing for "), "{line}");
+    std::fs::write(go, "").unwrap();
+    until(&opened, is_proposed).await;
     end(opened).await;
 }

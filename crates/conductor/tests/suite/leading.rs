@@ -117,18 +117,7 @@ async fn an_agent_works_in_a_session_that_a_person_can_find() {
     let opened = fixture.open().await.unwrap();
     opened.handle.send(team()).await.unwrap();
     opened.handle.send(fixture.mission("one")).await.unwrap();
-    let work = fixture.state_dir().join("work");
-    let tree = async {
-        loop {
-            let places = std::fs::read_dir(&work).into_iter().flatten().filter_map(Result::ok);
-            let mut trees = places.map(|place| place.path().join("tree"));
-            if let Some(tree) = trees.find(|tree| tree.join("x.txt").exists()) {
-                return tree;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let tree = soon("the agent's first file", tree).await;
+    let tree = fixture.tree_with("x.txt").await;
     assert_eq!(fixture.tmux().sessions().await.unwrap(), ["developer-1"]);
     std::fs::write(tree.join("go"), "").unwrap();
     crate::merging::until(&opened, crate::merging::is_proposed).await;

@@ -1,6 +1,7 @@
 //! The merge queue and rollback on a real repository: lanes, conflicts, and work taken back.
 
 use kapelle_conductor::Opened;
+use kapelle_core::branch::BranchTemplate;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::plan::Plan;
 use kapelle_core::policy::{Check, Reading};
@@ -117,6 +118,11 @@ async fn a_conflict_becomes_a_question_and_its_answer_a_new_start() {
     let sides = format!("of task {} conflicts with kapelle/m1 at", task.0);
     assert!(question.message.contains(&sides), "{}", question.message);
     assert!(question.message.contains("in shared"), "{}", question.message);
+    let (_, command) = question.message.split_once("Both sides: git ").unwrap();
+    let both = git(&fixture.repo(), &command.split(' ').collect::<Vec<_>>());
+    assert!(
+        both.contains("-1") && both.contains("+2") || both.contains("-2") && both.contains("+1")
+    );
     let (resume_id, input) = (question.resume_id, "the second".to_owned());
     let answer = Command::AnswerCheckpoint { task, resume_id, input, by: me() };
     opened.handle.send(answer).await.unwrap();
@@ -124,4 +130,61 @@ async fn a_conflict_becomes_a_question_and_its_answer_a_new_start() {
     let content = git(&fixture.repo(), &["show", "kapelle/m1:shared"]);
     assert_eq!(content, task.0.to_string());
     end(opened).await;
+}
+
+/// GIT-02: a task has a branch of its own from its start, which people can look at, and which goes
+/// away when its work has landed. A branch that a person has moved stays.
+#[tokio::test]
+async fn a_task_has_a_branch_until_it_has_landed() {
+    let script = "echo $KAPELLE_TASK > file-$KAPELLE_TASK
+        while ! test -e go; do sleep 0.05; done; rm go";
+    let fixture = Fixture::new(script);
+    let branches = || {
+        let format = "--format=%(refname:short)";
+        git(&fixture.repo(), &["for-each-ref", format, "refs/heads/subtask"]).replace('\n', " ")
+    };
+    let opened = begin(&fixture, &["1", "2"], "true").await;
+    let both = async {
+        while branches() != "subtask/1-task-1 subtask/2-task-2" {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the branches", both).await;
+    let main = git(&fixture.repo(), &["rev-parse", "main"]);
+    assert_eq!(git(&fixture.repo(), &["rev-parse", "subtask/1-task-1"]), main);
+    let mine = git(&fixture.repo(), &["commit-tree", "-m", "mine", "-p", "main", "main^{tree}"]);
+    git(&fixture.repo(), &["branch", "--force", "subtask/2-task-2", &mine]);
+    let work = fixture.state_dir().join("work");
+    let trees = || {
+        let places = std::fs::read_dir(&work).into_iter().flatten().filter_map(Result::ok);
+        let trees = places.map(|place| place.path().join("tree"));
+        trees.filter(|tree| tree.exists()).collect::<Vec<_>>()
+    };
+    for tree in trees() {
+        std::fs::write(tree.join("go"), "").unwrap();
+    }
+    until(&opened, is_proposed).await;
+    assert_eq!(branches(), "subtask/2-task-2", "a person's own stays");
+    assert_eq!(git(&fixture.repo(), &["rev-parse", "subtask/2-task-2"]), mine);
+    end(opened).await;
+}
+
+/// GIT-03: who works with feature branches has missions on them.
+#[tokio::test]
+async fn a_mission_gathers_its_work_on_the_branch_that_is_configured() {
+    let fixture = Fixture::new("echo x > x.txt");
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    let mut command = mission(&fixture, &["1"], "true");
+    if let Command::OpenMission { policy, goal, .. } = &mut command {
+        policy.branch = Some(BranchTemplate("feature/{mission}-{goal}".into()));
+        *goal = "Add a Login!".into();
+    }
+    opened.handle.send(command).await.unwrap();
+    until(&opened, is_proposed).await;
+    end(opened).await;
+    let files = git(&fixture.repo(), &["ls-tree", "--name-only", "feature/m1-add-a-login"]);
+    assert_eq!(files, "x.txt");
+    let others = git(&fixture.repo(), &["for-each-ref", "--format=%(refname)", "refs/heads"]);
+    assert_eq!(others, "refs/heads/feature/m1-add-a-login\nrefs/heads/main");
 }

@@ -1,11 +1,17 @@
 //! The sentences about the merge queue and about what is taken back.
 
+use std::collections::BTreeSet;
+
 use super::{Told, count, first_line, last_line};
-use crate::command::CheckResult;
+use crate::command::{CheckNews, CheckResult};
 use crate::event::Event;
 use crate::ids::TaskId;
 use crate::merge::{AfterConflict, AfterTests};
 use crate::state::State;
+use crate::time::SECOND_MS;
+
+/// Tests that a line names; all of them are in the journal.
+const NAMED_MAX: usize = 5;
 
 pub(super) fn told(state: &State, event: &Event) -> Option<Told> {
     Some(match event {
@@ -92,6 +98,28 @@ fn names(state: &State, tasks: &[TaskId]) -> String {
     let names: Vec<&str> =
         tasks.iter().map(|task| state.task(*task).map_or("?", |t| t.name())).collect();
     names.join(", ")
+}
+
+pub(super) fn check_noted(check: &str, news: CheckNews) -> Told {
+    Told::info(match news {
+        CheckNews::Silent { silent_ms } => {
+            format!("the check {check} has printed nothing for {} s", silent_ms / SECOND_MS)
+        }
+        CheckNews::LongRunning { running_ms } => {
+            format!("the check {check} has been running for {} s", running_ms / SECOND_MS)
+        }
+    })
+}
+
+/// Tests that failed at first are told, or nobody would ever mend them.
+pub(super) fn flaky(names: &BTreeSet<String>) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<&str> = names.iter().take(NAMED_MAX).map(String::as_str).collect();
+    let more = names.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("; flaky: {}{more}", shown.join(", "))
 }
 
 /// The checks that failed before the change too; nobody is blamed for these.

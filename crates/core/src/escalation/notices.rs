@@ -13,6 +13,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::Subject;
+use crate::breaker::BreakerKey;
 use crate::event::PauseReason;
 use crate::failure::{Failure, FailureKind};
 use crate::ids::{MissionId, TaskId};
@@ -60,7 +61,8 @@ impl NoticePolicy {
 /// compared without them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cause {
-    pub mission: MissionId,
+    /// None for what concerns the project as a whole.
+    pub mission: Option<MissionId>,
     pub matter: Matter,
     pub pattern: String,
 }
@@ -73,6 +75,8 @@ pub enum Matter {
     Failure(FailureKind),
     /// The mission stands still.
     Pause,
+    /// Nobody calls a provider any more, for a while or until a person has mended it.
+    Breaker,
     /// Something waits for approvals.
     Approval,
     /// Something happened without asking; there is nothing to do but to know.
@@ -85,23 +89,36 @@ const PATTERN_CHARS_MAX: usize = 80;
 impl Cause {
     #[must_use]
     pub fn of(mission: MissionId, failure: &Failure) -> Cause {
-        let matter = Matter::Failure(failure.kind);
+        let (mission, matter) = (Some(mission), Matter::Failure(failure.kind));
         Cause { mission, matter, pattern: pattern(&failure.message) }
     }
 
     #[must_use]
     pub fn of_pause(mission: MissionId, reason: &PauseReason) -> Cause {
-        Cause { mission, matter: Matter::Pause, pattern: pattern(&reason.to_string()) }
+        Cause {
+            mission: Some(mission),
+            matter: Matter::Pause,
+            pattern: pattern(&reason.to_string()),
+        }
     }
 
     #[must_use]
     pub fn of_gate(mission: MissionId, subject: Subject) -> Cause {
-        Cause { mission, matter: Matter::Approval, pattern: subject.what().to_owned() }
+        let (mission, pattern) = (Some(mission), subject.what().to_owned());
+        Cause { mission, matter: Matter::Approval, pattern }
     }
 
     #[must_use]
     pub fn of_deed(mission: MissionId, subject: Subject) -> Cause {
-        Cause { mission, matter: Matter::WentAhead, pattern: subject.what().to_owned() }
+        let (mission, pattern) = (Some(mission), subject.what().to_owned());
+        Cause { mission, matter: Matter::WentAhead, pattern }
+    }
+
+    /// That of a mission pauses it, and is told as that.
+    #[must_use]
+    pub fn of_breaker(key: &BreakerKey) -> Cause {
+        let pattern = limits::head(&key.to_string(), PATTERN_CHARS_MAX).to_owned();
+        Cause { mission: None, matter: Matter::Breaker, pattern }
     }
 
     /// Where causes go when there are too many to keep apart.
@@ -127,13 +144,17 @@ fn pattern(message: &str) -> String {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pattern = &self.pattern;
+        if let Some(mission) = self.mission {
+            let paused = self.matter == Matter::Pause;
+            write!(f, "{mission}{} ", if paused { " is paused:" } else { ":" })?;
+        }
         match self.matter {
-            Matter::Failure(kind) => write!(f, "{}: {kind}: {}", self.mission, self.pattern),
-            Matter::Pause => write!(f, "{} is paused: {}", self.mission, self.pattern),
-            Matter::WentAhead => {
-                write!(f, "{}: {} went ahead without asking", self.mission, self.pattern)
-            }
-            Matter::Approval => write!(f, "{}: {} waits for approval", self.mission, self.pattern),
+            Matter::Failure(kind) => write!(f, "{kind}: {pattern}"),
+            Matter::Pause => f.write_str(pattern),
+            Matter::Breaker => write!(f, "{pattern} failed too often and is left alone"),
+            Matter::WentAhead => write!(f, "{pattern} went ahead without asking"),
+            Matter::Approval => write!(f, "{pattern} waits for approval"),
         }
     }
 }
@@ -263,7 +284,7 @@ impl Notices {
 
     /// Fact: nothing of this mission matters any more.
     pub fn mission_ended(&mut self, mission: MissionId) {
-        self.groups.retain(|cause, _| cause.mission != mission);
+        self.groups.retain(|cause, _| cause.mission != Some(mission));
     }
 }
 

@@ -4,12 +4,16 @@
 //! name with the files that the task is about. It reads lines, not languages: what is built at run
 //! time is not seen, and a mock of anything else is nobody's business.
 
+use serde::{Deserialize, Serialize};
+
 use super::objection::Objection;
 use crate::limits;
 
 /// A place in a test file that replaces a unit under test.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mock {
+    /// The test file.
+    pub path: String,
     pub line: u32,
     pub unit: String,
 }
@@ -39,7 +43,8 @@ pub fn mocked_units(test_path: &str, text: &str, units: &[String]) -> Vec<Mock> 
             let Some(at) = line.find(call) else { continue };
             let Some(target) = quoted(&line[at + call.len()..]) else { continue };
             let unit = units.iter().find(|unit| means(test_path, target, unit));
-            found.extend(unit.map(|unit| Mock { line: number, unit: unit.clone() }));
+            let (path, line) = (test_path.to_owned(), number);
+            found.extend(unit.map(|unit| Mock { path, line, unit: unit.clone() }));
         }
         if found.len() >= limits::OBJECTIONS_MAX {
             break;
@@ -50,9 +55,16 @@ pub fn mocked_units(test_path: &str, text: &str, units: &[String]) -> Vec<Mock> 
 
 impl Mock {
     #[must_use]
-    pub fn objection(&self, path: &str) -> Objection {
-        let (path, line, unit) = (path.to_owned(), self.line, self.unit.clone());
+    pub fn objection(&self) -> Objection {
+        let Mock { path, line, unit } = self.clone();
         Objection::MocksItsUnit { path, line, unit }
+    }
+
+    /// As a journal keeps it.
+    #[must_use]
+    pub fn bounded(&self) -> Mock {
+        let short = |path: &str| limits::head(path, limits::PATH_CHARS_MAX).to_owned();
+        Mock { path: short(&self.path), line: self.line, unit: short(&self.unit) }
     }
 }
 
@@ -160,9 +172,9 @@ mod tests {
 
     #[test]
     fn the_objection_names_the_place() {
-        let mock = Mock { line: 4, unit: "src/a.ts".into() };
+        let mock = Mock { path: "tests/a.ts".into(), line: 4, unit: "src/a.ts".into() };
         assert_eq!(
-            mock.objection("tests/a.ts").to_string(),
+            mock.objection().to_string(),
             "tests/a.ts line 4 replaces src/a.ts, the very thing that it should test, by a mock"
         );
     }

@@ -116,18 +116,20 @@ impl Purses {
         self.others.contains_key(&Scope::Day(day))
     }
 
-    pub(super) fn entry(&mut self, scope: Scope) -> &mut Purse {
-        match scope {
-            Scope::Mission(mission) => &mut self.of(mission).all,
-            Scope::Retries(mission) => &mut self.of(mission).retries,
-            Scope::Task(mission, task) => self.of(mission).tasks.entry(task).or_default(),
-            Scope::Agent(mission, agent) => self.of(mission).agents.entry(agent).or_default(),
-            other => self.others.entry(other).or_default(),
+    /// Changes the purse of every scope; those of a mission are all of the same one.
+    pub(super) fn each(&mut self, scopes: &Scopes, mut change: impl FnMut(Scope, &mut Purse)) {
+        let mission = scopes.iter().flatten().find_map(|scope| scope.mission());
+        let mut of = mission.map(|mission| self.missions.entry(mission).or_default());
+        for &scope in scopes.iter().flatten() {
+            let purse = match (scope, &mut of) {
+                (Scope::Mission(_), Some(of)) => &mut of.all,
+                (Scope::Retries(_), Some(of)) => &mut of.retries,
+                (Scope::Task(_, task), Some(of)) => of.tasks.entry(task).or_default(),
+                (Scope::Agent(_, agent), Some(of)) => of.agents.entry(agent).or_default(),
+                (other, _) => self.others.entry(other).or_default(),
+            };
+            change(scope, purse);
         }
-    }
-
-    fn of(&mut self, mission: MissionId) -> &mut OfMission {
-        self.missions.entry(mission).or_default()
     }
 
     pub(super) fn tasks(
@@ -151,12 +153,13 @@ impl Purses {
         self.others.range(all).filter_map(|(scope, purse)| Some((scope.span()?.1, *purse)))
     }
 
-    /// Somebody else holds a part of what is reserved.
-    pub(super) fn move_reserved(&mut self, from: Scope, to: Scope, usd: Usd) {
-        if from != to {
-            let giver = self.entry(from);
+    /// Another agent of the mission holds a part of what is reserved.
+    pub(super) fn move_reserved(&mut self, from: &Account, to: &Account, usd: Usd) {
+        if from.agent != to.agent {
+            let agents = &mut self.missions.entry(from.mission).or_default().agents;
+            let giver = agents.entry(from.agent).or_default();
             giver.reserved = giver.reserved.saturating_sub(usd);
-            self.entry(to).reserved += usd;
+            agents.entry(to.agent).or_default().reserved += usd;
         }
     }
 
@@ -195,6 +198,16 @@ impl Scope {
         match self {
             Scope::Retries(_) => estimate,
             _ => worst,
+        }
+    }
+
+    fn mission(self) -> Option<MissionId> {
+        match self {
+            Scope::Mission(mission)
+            | Scope::Retries(mission)
+            | Scope::Task(mission, _)
+            | Scope::Agent(mission, _) => Some(mission),
+            _ => None,
         }
     }
 

@@ -3,14 +3,14 @@
 use super::Ledger;
 use super::account::{Charge, Reservation, ReservationId};
 use super::burn::BurnAlert;
-use super::forecast;
+use super::forecast::{self, Forecast, Spread};
 use super::policy::Policy;
 use super::pools::{Pool, Throttle, permille_of};
 use super::purses::{self, Purse, Scope};
 use super::refusal::{Limit, Refusal, Warning};
 use super::tokens::Tokens;
 use super::watchdog::{Alarm, WatchdogState};
-use crate::calendar::Span;
+use crate::calendar::{DAY_MS, Span};
 use crate::ids::{AgentId, MissionId, TaskId};
 use crate::money::Usd;
 use crate::time::Timestamp;
@@ -93,6 +93,28 @@ impl Ledger {
         self.open.get(&id).map_or(Usd::ZERO, |open| open.left)
     }
 
+    /// What of a reservation is not charged yet, its parts included.
+    #[must_use]
+    pub fn uncharged(&self, id: ReservationId) -> Usd {
+        let Some(open) = self.open.get(&id) else { return Usd::ZERO };
+        open.parts.iter().fold(open.left, |sum, part| sum + self.uncharged(*part))
+    }
+
+    /// The parts of a reservation, and theirs, with what each of them has left.
+    #[must_use]
+    pub fn parts(&self, id: ReservationId) -> Vec<(ReservationId, Usd)> {
+        let parts = self.open.get(&id).map(|open| &open.parts).into_iter().flatten();
+        parts
+            .flat_map(|part| [(*part, self.remainder(*part))].into_iter().chain(self.parts(*part)))
+            .collect()
+    }
+
+    /// The number of the next reservation.
+    #[must_use]
+    pub fn next_reservation(&self) -> ReservationId {
+        self.next
+    }
+
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.open.len()
@@ -121,6 +143,20 @@ impl Ledger {
     pub fn projected_day(&self, now: Timestamp) -> Option<Usd> {
         let elapsed_ms = now.ms_since(self.session.started_at);
         forecast::projected_day(self.session_spent(), elapsed_ms)
+    }
+
+    /// The same as a budget has to see it (BUD-07): the mean, and what nineteen of twenty such days
+    /// stay below when a fifth of the work comes in bursts of twice its tokens.
+    #[must_use]
+    pub fn forecast_day(&self, now: Timestamp) -> Option<Forecast> {
+        let mean = self.projected_day(now)?;
+        let bills = self.session.bills;
+        let elapsed_ms = now.ms_since(self.session.started_at);
+        let a_day = u128::from(bills) * u128::from(DAY_MS) / u128::from(elapsed_ms.max(1));
+        let a_day = u64::try_from(a_day).unwrap_or(u64::MAX);
+        let each = self.session_spent().as_micros().checked_div(bills).unwrap_or(0);
+        let bursty = Forecast::bursty_day(a_day, Usd::micros(each), Spread::Exponential);
+        Some(Forecast { mean, p95: bursty.p95.max(mean) })
     }
 
     /// How far the day's pools are down for first attempts of this size.

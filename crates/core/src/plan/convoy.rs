@@ -58,7 +58,7 @@ impl Convoys {
     }
 
     /// These tasks were planned; a later plan may add to a story that is there.
-    pub fn planned(&mut self, tasks: &[PlannedTask]) {
+    pub fn planned<'a>(&mut self, tasks: impl IntoIterator<Item = &'a PlannedTask>) {
         for task in tasks {
             let Some(story) = task.user_story.as_deref() else { continue };
             let Some(id) = convoy_id(story) else { continue };

@@ -44,6 +44,7 @@ impl SpecifiedTask {
             estimated_duration_minutes: Some(self.estimated_duration_minutes),
             validation_criteria: self.validation_criteria.clone(),
             user_story: self.user_story.clone(),
+            wave: None,
             required_actions: self.required_actions.clone(),
             risk: self.risk,
             file_operation_count: self.file_operations.len() as u32,

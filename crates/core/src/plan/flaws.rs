@@ -270,6 +270,8 @@ impl PlannedTask {
         let description = ("the description", self.description.as_str(), limits::TEXT_CHARS_MAX);
         let story = self.user_story.as_deref().unwrap_or("");
         let story = ("the user story", story, limits::TITLE_CHARS_MAX);
+        let wave = self.wave.as_deref().unwrap_or("");
+        let wave = ("the wave", wave, limits::TITLE_CHARS_MAX);
         let criteria = &self.validation_criteria;
         let criteria = criteria.criteria.iter().chain(&criteria.security_checks);
         let criteria =
@@ -277,7 +279,7 @@ impl PlannedTask {
         let actions = self.required_actions.iter();
         let actions = actions.map(|text| ("an action", text.as_str(), limits::STEP_CHARS_MAX));
         for (what, text, max) in
-            [title, description, story].into_iter().chain(criteria).chain(actions)
+            [title, description, story, wave].into_iter().chain(criteria).chain(actions)
         {
             if is_longer(text, max) {
                 flaws.push(Flaw::TooLong { id: shown(&self.id), what, max });

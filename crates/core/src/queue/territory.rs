@@ -78,6 +78,11 @@ impl Territories {
         Ok(())
     }
 
+    /// Who has a territory, and which.
+    pub fn iter(&self) -> impl Iterator<Item = (AgentId, &[String])> {
+        self.of.iter().map(|(agent, patterns)| (*agent, &patterns[..]))
+    }
+
     /// Whether the agent may work on all of these files. A task that names none may go anywhere;
     /// its writes are looked at all the same.
     #[must_use]

@@ -111,14 +111,17 @@ impl Landings {
         Ok(Cascade { reverts, retest, confirmation })
     }
 
-    /// The tasks, and all that were built on them.
+    /// The tasks, all that were built on them, and all that stands or falls with any of these.
     fn closure(&self, tasks: BTreeSet<TaskId>) -> Result<BTreeSet<TaskId>, RollbackRefused> {
         let mut open: Vec<TaskId> = tasks.iter().copied().collect();
         let mut closure = tasks;
         while let Some(task) = open.pop() {
-            for dependent in self.dependents.get(&task).into_iter().flatten() {
-                if closure.insert(*dependent) {
-                    open.push(*dependent);
+            let wave = self.landed.get(&task).and_then(|landed| landed.landing.wave);
+            let mates = wave.and_then(|wave| self.waves.get(&wave));
+            let built_on = self.dependents.get(&task);
+            for falls in built_on.into_iter().chain(mates).flatten() {
+                if closure.insert(*falls) {
+                    open.push(*falls);
                 }
             }
             if closure.len() > limits::ROLLBACK_TASKS_MAX {

@@ -31,6 +31,8 @@ pub struct Landing {
     pub migration: Migration,
     #[serde(default)]
     pub tree: Tree,
+    #[serde(default)]
+    pub word: Word,
     /// Where the target stood before it, for a reset by hand (GIT-21).
     pub last_good: Commit,
 }
@@ -52,6 +54,15 @@ pub enum Tree {
     #[default]
     Clean,
     Dirty,
+}
+
+/// What the agents of a task say about taking it back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    #[default]
+    Nothing,
+    Irreversible,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,10 +92,12 @@ impl Landings {
     /// `rollback_possible` of GIT-20 and GIT-21, with the reason if it is not.
     pub fn reversible(&self, task: TaskId) -> Result<(), RollbackRefused> {
         let landed = self.landed.get(&task).ok_or(RollbackRefused::NotLanded(task))?;
-        let because = match (landed.landing.migration, landed.landing.tree) {
-            (Migration::OneWay, _) => Irreversible::Migration,
-            (Migration::None | Migration::WithWayBack, Tree::Dirty) => Irreversible::DirtyTree,
-            (Migration::None | Migration::WithWayBack, Tree::Clean) => return Ok(()),
+        let Landing { migration, tree, word, .. } = landed.landing;
+        let because = match (migration, tree, word) {
+            (Migration::OneWay, _, _) => Irreversible::Migration,
+            (_, Tree::Dirty, _) => Irreversible::DirtyTree,
+            (_, _, Word::Irreversible) => Irreversible::Stated,
+            (Migration::None | Migration::WithWayBack, Tree::Clean, Word::Nothing) => return Ok(()),
         };
         Err(RollbackRefused::Irreversible { task: landed.landing.name.clone(), because })
     }

@@ -24,6 +24,10 @@ pub enum RollbackRefused {
     TooMany { count: usize },
     #[error("Cannot rollback: {count} tasks that need task {task} are at work")]
     InWork { task: String, count: usize },
+    #[error("Cannot rollback task {task}: {mate} of its wave has not ended")]
+    WaveInWork { task: String, mate: String },
+    #[error("Cannot rollback the wave of task {task} alone: {count} tasks beyond it fall too")]
+    BeyondWave { task: String, count: usize },
     #[error("task {task} is being rolled back already")]
     UnderWay { task: String },
     #[error("the rollback now concerns {now} tasks, not the {seen} that were confirmed")]
@@ -35,6 +39,7 @@ pub enum RollbackRefused {
 pub enum Irreversible {
     Migration,
     DirtyTree,
+    Stated,
 }
 
 impl RollbackRefused {
@@ -43,7 +48,10 @@ impl RollbackRefused {
     pub fn advice(&self) -> &'static str {
         match self {
             RollbackRefused::NotLanded(_) => "There is nothing to take back",
-            RollbackRefused::BuiltOn { .. } => "Confirm the rollback of those tasks too",
+            RollbackRefused::WaveInWork { .. } => "Wait until all of the wave has landed",
+            RollbackRefused::BuiltOn { .. } | RollbackRefused::BeyondWave { .. } => {
+                "Confirm the rollback of those tasks too"
+            }
             RollbackRefused::InWork { .. } => "Wait until they have landed, or pause the mission",
             RollbackRefused::UnderWay { .. } => "Wait for it to end",
             RollbackRefused::ScopeChanged { .. } => "Look at the rollback again and confirm it",
@@ -59,6 +67,7 @@ impl fmt::Display for Irreversible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Irreversible::Migration => "it ran a database migration that has no way back",
+            Irreversible::Stated => "its agent said that git alone cannot take it back",
             Irreversible::DirtyTree => "its tree was not clean, so its commits are not all of it",
         })
     }

@@ -19,7 +19,10 @@ mod money;
 mod planning;
 mod providers;
 mod queue;
+mod waves;
 mod work;
+
+pub(super) use money::tokens_of;
 
 impl State {
     pub fn apply(&mut self, event: &Event, at: Timestamp) {
@@ -53,6 +56,8 @@ impl State {
             Event::PrioritySet { task, priority, .. } => self.set_priority(*task, *priority),
             Event::LeaseGranted { .. }
             | Event::LeaseRenewed { .. }
+            | Event::AttemptIdle { .. }
+            | Event::AttemptHeard { .. }
             | Event::AttemptFinished { .. }
             | Event::AttemptFailed { .. }
             | Event::AttemptInterrupted { .. }
@@ -77,6 +82,8 @@ impl State {
             | Event::CouncilAbandoned { .. }
             | Event::SolutionRecalled { .. } => self.apply_to_councils(event, at),
             Event::CostCharged { .. }
+            | Event::SubAgentOpened { .. }
+            | Event::SubAgentClosed { .. }
             | Event::SessionStarted
             | Event::CapRaised { .. }
             | Event::SpendingWarned { .. }
@@ -85,9 +92,11 @@ impl State {
             | Event::SpendingStopped
             | Event::SpendingResumed { .. }
             | Event::ReservationReleased { .. } => self.apply_to_money(event, at),
+            Event::TestQuarantined { test, .. } => self.tests.quarantined(test),
+            Event::TestReleased { test, .. } => self.tests.released(test),
             Event::ProviderParked { provider, until } => self.permits.parked(provider, *until),
             Event::ProviderBack { provider, .. } => self.permits.unparked(provider),
-            Event::BreakerMoved { key, to, .. } => self.breakers.moved(key, *to),
+            Event::BreakerMoved { key, to, .. } => self.move_breaker(key, *to),
             Event::PersonAssigned { .. }
             | Event::WentAhead { .. }
             | Event::ApprovalAsked { .. }
@@ -96,6 +105,8 @@ impl State {
             | Event::OverrideProposed { .. }
             | Event::OverrideLapsed { .. }
             | Event::Overridden { .. } => self.apply_to_approvals(event),
+            // Only for people.
+            Event::CheckNoted { .. } => {}
             Event::ChoreStarted { .. }
             | Event::ChoreFailed { .. }
             | Event::ChoreDue { .. }

@@ -186,7 +186,7 @@ fn ask(
     needed(rules.need(action, &assessed), gate)
 }
 
-fn needed(need: Need, gate: Gate) -> Option<Event> {
+pub(super) fn needed(need: Need, gate: Gate) -> Option<Event> {
     match need {
         Need::Nothing => None,
         Need::Notice => {

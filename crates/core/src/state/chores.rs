@@ -3,11 +3,12 @@
 use super::decide::Decision;
 use super::failure::Blow;
 use super::{State, gate};
-use crate::command::{Before, CheckResult, DeliveryOutcome};
+use crate::command::{Before, CheckNews, CheckResult, DeliveryOutcome};
 use crate::escalation::Trouble;
 use crate::event::{Chore, Event, PauseReason, Restart};
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Expectation;
+use crate::gates::Mock;
 use crate::ids::{Actor, Commit, Fence, TaskId};
 use crate::limits;
 use crate::mission::{Mission, MissionStage};
@@ -52,6 +53,17 @@ impl State {
         }
     }
 
+    /// What people should hear of a check before it ends.
+    pub(super) fn note_check(&self, fence: Fence, check: &str, news: CheckNews) -> Decision {
+        let (mission, chore) = self.chore_or_refuse(fence)?;
+        let checks = matches!(chore, Chore::Gate(_)) || State::queue_checks_of(chore);
+        let known = &self.mission_or_refuse(mission)?.policy.checks;
+        if !checks || !known.iter().any(|one| one.name == check) {
+            return Err(Refusal::OtherFence { presented: fence, expected: "checks" });
+        }
+        Ok(vec![Event::CheckNoted { mission, fence, check: check.to_owned(), news }])
+    }
+
     fn judge_gate(
         &self,
         id: TaskId,
@@ -64,8 +76,8 @@ impl State {
         let Stage::Gating { change } = &task.stage else { return Err(wrong) };
         let commit = change.clone();
         let phase = task.phase(&mission.policy);
-        let expects = phase.map_or(Expectation::AllChecksPass, crate::flow::Phase::expects);
-        let verdict = gate::judge(task, &mission.policy, expects, &results);
+        let expects = gate::expects(task, &mission.policy);
+        let verdict = gate::judge(task, &mission.policy, self.tests.quarantine(), &results);
         let mut events =
             vec![Event::ChecksFinished { task: id, fence, commit: commit.clone(), results }];
         events.extend(match (verdict, phase) {
@@ -166,5 +178,7 @@ fn bounded(result: &CheckResult) -> CheckResult {
         duration_ms: result.duration_ms,
         outcome: result.outcome.as_ref().map(|outcome| Box::new(outcome.kept())),
         before: result.before.as_ref().map(|run| Box::new(before(run))),
+        earlier: result.earlier.as_ref().map(|run| Box::new(before(run))),
+        mocks: result.mocks.iter().take(limits::OBJECTIONS_MAX).map(Mock::bounded).collect(),
     }
 }

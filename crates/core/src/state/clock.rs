@@ -24,7 +24,7 @@ impl State {
         match *timer {
             Timer::Backoff(task) => vec![Event::BackoffEnded { task }],
             Timer::Bill(fence) => self.release_bill(fence),
-            Timer::Grace => self.stop_spending(),
+            Timer::Grace => self.stop_spending(now),
             Timer::Renewal(mission) => {
                 vec![Event::MissionResumed { mission, by: Actor::kapelle() }]
             }

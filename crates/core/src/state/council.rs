@@ -12,9 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::State;
+use super::apply::tokens_of;
+use super::approvals::assess;
 use super::decide::Decision;
 use super::failure::{Blow, failed_attempt};
-use crate::approval::Right;
+use crate::approval::{Gate, Right, Subject};
 use crate::council::{
     Brief, CheckStanding, Checked, Choice, Convening, Convocation, Council, CouncilId, Dropped,
     Evidence, Findings, Member, NotInSession, Outcome, Petition, ProblemKey, Question, Session,
@@ -23,6 +25,7 @@ use crate::council::{
 use crate::escalation::{HumanBecause, Ladder, Next, Trouble};
 use crate::event::{Event, PauseReason, Restart};
 use crate::failure::FailureKind;
+use crate::gates::{ReviewPolicy, Reviews};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::ledger::{
     self, Account, Charge, Crew, Drawn, Purpose, Request, Reservation, ReservationId, Unit,
@@ -32,7 +35,6 @@ use crate::mission::Mission;
 use crate::money::Usd;
 use crate::plan::TaskKind;
 use crate::refusal::Refusal;
-use crate::report::Usage;
 use crate::routing::ModelName;
 use crate::task::{Stage, Task};
 use crate::time::Timestamp;
@@ -167,10 +169,16 @@ impl State {
                 let (task, commit) = (task.name().to_owned(), commit.clone());
                 return Err(Refusal::NoSuchChange { task, commit });
             }
+            Question::Review { .. } => {
+                task.reviews.check_round(0, &mission.policy.reviews)?;
+                if let Stage::Merging { checked: true, .. } = task.stage {
+                    return Err(Refusal::BeingMerged { task: task.name().to_owned() });
+                }
+            }
             Question::Drill { planted } => {
                 super::people::said("the planted file", planted, limits::PATH_CHARS_MAX)?;
             }
-            Question::Review { .. } | Question::Problem => {}
+            Question::Problem => {}
         }
         let error = task.last_failure.as_ref().map_or("", |failure| &failure.message);
         let summons = Summons::ByHand { by: by.clone(), panel: panel.to_vec() };
@@ -241,8 +249,10 @@ impl State {
         for event in &*events {
             match event {
                 Event::CostCharged { fence, usd, usage, .. } => {
-                    let tokens = usage.iter().map(Usage::tokens).fold(0, u64::saturating_add);
-                    let charge = self.charge_of(*fence, *usd, tokens, now);
+                    if let Some(id) = self.lease(*fence).and_then(|lease| lease.reservation) {
+                        ledger.parts_released(id);
+                    }
+                    let charge = self.charge_of(*fence, *usd, tokens_of(usage), now);
                     if let Some(charge) = charge {
                         ledger.charged(&charge);
                     }
@@ -253,8 +263,17 @@ impl State {
         }
         let Event::CouncilConvened { task, convocation, .. } = &events[asked] else { return };
         let Ok((task, mission)) = self.task_or_refuse(*task) else { return };
-        let refused = ledger.reserve(&council_request(task, convocation.reserved), now).err();
-        let (Some(refusal), Some(failure)) = (refused, failure) else { return };
+        let refusal = match ledger.reserve(&council_request(task, convocation.reserved), now) {
+            // The pool that it would have had may be empty by now.
+            Ok(Reservation { pool, .. }) => {
+                if let Event::CouncilConvened { reservation, .. } = &mut events[asked] {
+                    reservation.pool = pool;
+                }
+                return;
+            }
+            Err(refusal) => refusal,
+        };
+        let Some(failure) = failure else { return };
         let because = HumanBecause::NoCouncil { council: ToHuman::Money { refusal } };
         let story = task.hardship.as_ref().map(|hardship| hardship.story.clone());
         let mut story = story.unwrap_or_default();
@@ -262,9 +281,6 @@ impl State {
         let letter = self.letter(task, because.clone(), story, now);
         let mut buried = self.bury((task, mission), letter, Some(ended));
         if events.iter().any(|event| matches!(event, Event::MissionPaused { .. })) {
-            let falls = |event: &Event| {
-                matches!(event, Event::TaskDeadLettered { .. } | Event::TaskBlocked { .. })
-            };
             buried.retain(falls);
         }
         events.splice(asked..=asked, buried);
@@ -366,9 +382,14 @@ impl State {
         let charge = self.council_charge(session, case, cost, now);
         let warn = |warning| Event::SpendingWarned { mission: mission.id, warning };
         let warnings = self.ledger.warnings(&charge).into_iter().map(warn);
-        let then = match task.stage == (Stage::Deliberating { council }) {
-            true => self.after_verdict_of((task, mission), &verdict, now),
-            false => Vec::new(),
+        let then = match task.stage {
+            Stage::Deliberating { council: own } if own == council => {
+                self.after_verdict_of((task, mission), &verdict, now)
+            }
+            Stage::Review { council: own } if own == council => {
+                self.after_review((task, mission), &verdict, now)
+            }
+            _ => Vec::new(),
         };
         let findings = Box::new(findings);
         let mut events =
@@ -405,6 +426,71 @@ impl State {
         let story = task.hardship.as_ref().map(|hardship| hardship.story.clone());
         let letter = self.letter(task, because, story.unwrap_or_default(), now);
         self.bury((task, mission), letter, None)
+    }
+
+    /// A review that agreed lets the change go on, one that did not sends it back; what nobody
+    /// could say, and what was sent back often enough, is for a person.
+    fn after_review(
+        &self,
+        (task, mission): (&Task, &Mission),
+        verdict: &Verdict,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        match after_review(verdict, task.reviews, &mission.policy.reviews) {
+            AfterReview::Merge | AfterReview::SendBack => Vec::new(),
+            AfterReview::AskPerson => self.ask_about_merge((task, mission), now),
+        }
+    }
+
+    /// A person has to look at a change that its reviewers could not settle.
+    pub(super) fn ask_about_merge(
+        &self,
+        (task, mission): (&Task, &Mission),
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let Some(commit) = task.accepted.clone() else { return Vec::new() };
+        let rules = mission.policy.approvals.as_ref();
+        let author = task.last_agent().map(|agent| Actor(agent.to_string()));
+        let gate = Gate {
+            subject: Subject::Merge(task.id),
+            mission: mission.id,
+            commit,
+            author: author.unwrap_or_else(Actor::kapelle),
+            people: 1,
+            assessed: rules.map(|rules| assess(rules, task, &[])),
+            opened_at: now,
+        };
+        vec![Event::ApprovalAsked { gate: Box::new(gate) }]
+    }
+
+    /// The grace of the watchdog is over: councils that sit could still spend. What waited for one
+    /// is a person's.
+    pub(super) fn stop_councils(&self, now: Timestamp) -> (Vec<Event>, BTreeSet<MissionId>) {
+        let mut events = Vec::new();
+        let mut missions = BTreeSet::new();
+        for (&council, case) in &self.councils.cases {
+            let session = self.councils.chamber.session(council);
+            let Some(session) = session.filter(|session| session.is_sitting()) else { continue };
+            let Ok((task, mission)) = self.task_or_refuse(case.task) else { continue };
+            missions.insert(mission.id);
+            let cost = session.cost(Usd::ZERO);
+            events.push(Event::CouncilAbandoned { council, task: task.id, cost });
+            match task.stage {
+                Stage::Deliberating { council: own } if own == council => {
+                    let refusal = ledger::Refusal::Halted { since: now };
+                    let because = HumanBecause::NoCouncil { council: ToHuman::Money { refusal } };
+                    let story = task.hardship.as_ref().map(|hardship| hardship.story.clone());
+                    let letter = self.letter(task, because, story.unwrap_or_default(), now);
+                    events
+                        .extend(self.bury((task, mission), letter, None).into_iter().filter(falls));
+                }
+                Stage::Review { council: own } if own == council => {
+                    events.extend(self.ask_about_merge((task, mission), now));
+                }
+                _ => {}
+            }
+        }
+        (events, missions)
     }
 
     /// What was told about the choices that were made, and what the journal knows of them. The
@@ -473,6 +559,36 @@ impl State {
         let case = self.councils.cases.get(&council);
         case.ok_or(Refusal::Council(NotInSession::Unknown(council)))
     }
+}
+
+/// What follows from the review of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterReview {
+    Merge,
+    SendBack,
+    AskPerson,
+}
+
+pub(super) fn after_review(
+    verdict: &Verdict,
+    mut reviews: Reviews,
+    rules: &ReviewPolicy,
+) -> AfterReview {
+    reviews.held(0);
+    match verdict {
+        Verdict::Accepted { .. } => AfterReview::Merge,
+        Verdict::Rejected { .. } if reviews.check_round(0, rules).is_ok() => AfterReview::SendBack,
+        Verdict::Rejected { .. }
+        | Verdict::Proposed { .. }
+        | Verdict::Combine { .. }
+        | Verdict::Undecided { .. }
+        | Verdict::Drill { .. } => AfterReview::AskPerson,
+    }
+}
+
+/// Of a burial in a mission that is paused anyway.
+fn falls(event: &Event) -> bool {
+    matches!(event, Event::TaskDeadLettered { .. } | Event::TaskBlocked { .. })
 }
 
 /// A council belongs to a mission without being a task of it.

@@ -72,8 +72,16 @@ impl State {
             Command::ResetBreaker { key, by } => self.reset_breaker(key, by),
             Command::HostStarted => Ok(self.interrupt_all()),
             Command::Heartbeat { fences } => Ok(self.renew(fences, now)),
+            Command::ReportCheck { fence, check, news } => self.note_check(*fence, check, *news),
+            Command::ReportOutput { heard } => Ok(self.report_output(heard, now)),
             Command::FinishAttempt { fence, outcome, spent } => {
                 self.finish_attempt(*fence, outcome, spent, now)
+            }
+            Command::OpenSubAgent { fence, of, usd_max } => {
+                self.open_sub_agent(*fence, *of, *usd_max)
+            }
+            Command::CloseSubAgent { fence, sub_agent, spent } => {
+                self.close_sub_agent(*fence, *sub_agent, spent, now)
             }
             Command::FinishBranch { fence, tip } => self.finish_branch(*fence, tip),
             Command::FinishChecks { fence, results } => self.finish_checks(*fence, results, now),

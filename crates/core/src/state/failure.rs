@@ -19,7 +19,7 @@ use crate::flow::Phase;
 use crate::ids::{Actor, AgentId, Fence, Role, TaskId};
 use crate::limits;
 use crate::machine::MachineUse;
-use crate::mission::Mission;
+use crate::mission::{Mission, MissionStage};
 use crate::refusal::Refusal;
 use crate::task::{Stage, Task};
 use crate::time::Timestamp;
@@ -162,7 +162,7 @@ impl State {
 
     /// All tasks that need this one, in the order of the plan: what a task needs comes first. What
     /// needs something that is done needs no more, though a person may have done it by hand.
-    fn need(&self, task: &Task) -> BTreeSet<TaskId> {
+    pub(super) fn need(&self, task: &Task) -> BTreeSet<TaskId> {
         let mut found = BTreeSet::new();
         let mut open = task.dependents.clone();
         while let Some(next) = open.pop() {
@@ -203,17 +203,38 @@ impl State {
         person(by)?;
         self.may(by, Right::Direct)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        if task.stage != Stage::DeadLetter && !self.is_turned_down(task) {
+        let gone = matches!(task.stage, Stage::DeadLetter | Stage::RolledBack);
+        if !gone && !self.is_turned_down(task) {
             return Err(Refusal::NotDead { task: task.name().to_owned() });
         }
-        let reason = reason.to_owned();
-        let mut events = vec![Event::TaskRequeued { task: id, reason, by: by.clone() }];
-        // What it needs may have been taken back since it gave up.
-        let needs = task.dependencies.iter().filter_map(|need| self.task(*need));
-        let grave = needs.into_iter().find_map(|need| self.grave(need));
-        events.extend(grave.map(|on| Event::TaskBlocked { task: id, on }));
-        events.extend(self.unblock([(id, grave)].into()));
+        if let MissionStage::Approved { .. } = mission.stage {
+            return Err(Refusal::Delivering { mission: mission.id });
+        }
+        let mut events = Vec::new();
+        let mut held = BTreeMap::new();
+        for revived in self.rises_with(task, mission)? {
+            let (task, reason, by) = (revived.id, reason.to_owned(), by.clone());
+            events.push(Event::TaskRequeued { task, reason, by });
+            // What it needs may have been taken back since it gave up.
+            let grave =
+                revived.dependencies.iter().find_map(|need| self.held_by_need(*need, &held));
+            events.extend(grave.map(|on| Event::TaskBlocked { task, on }));
+            held.insert(task, grave);
+        }
+        events.extend(self.unblock(held));
         Ok(events)
+    }
+
+    /// Whose end holds back what needs this task, once these are held back by others or by none.
+    fn held_by_need(
+        &self,
+        need: TaskId,
+        held: &BTreeMap<TaskId, Option<TaskId>>,
+    ) -> Option<TaskId> {
+        match held.get(&need) {
+            Some(grave) => *grave,
+            None => self.task(need).and_then(|need| self.grave(need)),
+        }
     }
 
     /// What was blocked by these, and is blocked by nothing else. `held` says what holds each of
@@ -222,14 +243,13 @@ impl State {
         let mut events = Vec::new();
         // What a task needs is looked at before it.
         let tasks = held.keys().filter_map(|root| self.task(*root));
-        let needing: BTreeSet<TaskId> = tasks.flat_map(|task| self.need(task)).collect();
+        let needing = tasks.flat_map(|task| self.need(task)).chain(self.fell_with(&held));
+        let needing: BTreeSet<TaskId> = needing.collect();
         for dependent in needing.into_iter().filter_map(|id| self.task(id)) {
             let Stage::Blocked { on } = dependent.stage else { continue };
-            let by = |need: &TaskId| match held.get(need) {
-                Some(grave) => *grave,
-                None => self.task(*need).and_then(|need| self.grave(need)),
-            };
+            let by = |need: &TaskId| self.held_by_need(*need, &held);
             let grave = dependent.dependencies.iter().find_map(by);
+            let grave = grave.or_else(|| self.wave_grave(dependent, &held));
             held.insert(dependent.id, grave);
             match grave {
                 None => events.push(Event::TaskUnblocked { task: dependent.id }),

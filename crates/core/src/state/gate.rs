@@ -1,15 +1,16 @@
 //! The gate of a phase: what its checks have to say for the change to be accepted (TDD-03).
 //!
 //! A check with a report is judged by its tests. Red: new tests fail, for the stated reason, and
-//! nothing else does. Otherwise: what failed before the change already is told and not blamed,
-//! and every test that red showed has run and passed.
+//! nothing else does. Otherwise: what failed before the change already, and tests in quarantine, are
+//! told and not blamed, every test that red showed has run and passed, and after the last phase the
+//! criteria of the task are met as far as the results say anything about them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::CheckResult;
 use crate::failure::{Failure, FailureKind};
 use crate::flow::{Expectation, Phase};
-use crate::gates::{self, Evidence, Objection, RedReason, Thresholds};
+use crate::gates::{self, Done, Evidence, Mock, Objection, RedReason, Thresholds};
 use crate::limits;
 use crate::outcome::{Ended, Outcome};
 use crate::policy::Policy;
@@ -28,23 +29,45 @@ pub(super) struct Blamed<'a> {
     pub names: Vec<String>,
 }
 
-/// Whether the results are what the phase of the task has to show.
+/// Whether the results are what the phase of the task has to show. Tests in `quarantine` blame
+/// nobody.
 pub(super) fn judge(
     task: &Task,
     policy: &Policy,
-    expects: Expectation,
+    quarantine: &BTreeSet<String>,
     results: &[CheckResult],
 ) -> Result<(), Failure> {
-    match expects {
-        Expectation::SomeCheckFails => red(task, results),
+    let mocks = results.iter().flat_map(|result| &result.mocks).map(Mock::objection);
+    refuse(&mocks.collect::<Vec<_>>(), "")?;
+    match expects(task, policy) {
+        Expectation::SomeCheckFails => red(task, quarantine, results),
         Expectation::AllChecksPass => {
-            let blamed = blamed(policy, results);
+            let blamed = blamed(policy, quarantine, results);
             if !blamed.is_empty() {
                 return Err(failed_checks(&blamed));
             }
-            refuse(&kept_up(task, results), "")
+            refuse(&kept_up(task, quarantine, results), "")?;
+            refuse(&done(task, policy, results).objections(), "")
         }
     }
+}
+
+pub(super) fn expects(task: &Task, policy: &Policy) -> Expectation {
+    task.phase(policy).map_or(Expectation::AllChecksPass, Phase::expects)
+}
+
+/// What became of the criteria of a task, once there is no phase after this one (TDD-07). All
+/// checks that are told have passed, as far as the change is to blame.
+pub(super) fn done(task: &Task, policy: &Policy, results: &[CheckResult]) -> Done {
+    if task.next_phase(policy).is_some() {
+        return Done::default();
+    }
+    let criteria = &task.plan.validation_criteria;
+    let all: Vec<String> =
+        criteria.criteria.iter().chain(&criteria.security_checks).cloned().collect();
+    let checks = results.iter().map(|result| (result.name.clone(), true)).collect();
+    let outcomes: Vec<&Outcome> = results.iter().filter_map(|r| r.outcome.as_deref()).collect();
+    Done::judge(&all, &checks, &outcomes, &BTreeMap::new())
 }
 
 /// What a red phase showed; None for a check that says nothing about its tests.
@@ -59,8 +82,12 @@ pub(super) fn evidence(phase: Option<Phase>, result: &CheckResult) -> Option<(St
     Some((result.name.clone(), evidence))
 }
 
-/// Everything that fails, tests by their own name.
-pub(super) fn failing(policy: &Policy, results: &[CheckResult]) -> BTreeSet<String> {
+/// Everything that fails, tests by their own name, but for those in quarantine.
+pub(super) fn failing(
+    policy: &Policy,
+    quarantine: &BTreeSet<String>,
+    results: &[CheckResult],
+) -> BTreeSet<String> {
     let of = |result: &CheckResult| {
         gates::failures(
             &result.name,
@@ -68,6 +95,26 @@ pub(super) fn failing(policy: &Policy, results: &[CheckResult]) -> BTreeSet<Stri
             result.passed,
             result.outcome.as_deref(),
         )
+    };
+    results.iter().flat_map(of).filter(|name| !quarantine.contains(name)).collect()
+}
+
+/// How often a failing check of this task's phase is run again. A red phase is to fail.
+pub(super) fn retries(task: &Task, policy: &Policy) -> u32 {
+    match task.phase(policy).map(Phase::expects) {
+        Some(Expectation::SomeCheckFails) => 0,
+        Some(Expectation::AllChecksPass) | None => policy.merge.flake_retries_max,
+    }
+}
+
+/// What failed and then passed on the same commit, by name (TDD-12).
+pub(super) fn flaky(policy: &Policy, results: &[CheckResult]) -> BTreeSet<String> {
+    let of = |result: &CheckResult| {
+        let wanted = thresholds(policy, &result.name);
+        let of = |passed, outcome| gates::failures(&result.name, &wanted, passed, outcome);
+        let now = of(result.passed, result.outcome.as_deref());
+        let first = result.earlier.as_ref().map(|run| of(run.passed, run.outcome.as_ref()));
+        first.unwrap_or_default().into_iter().filter(|name| !now.contains(name)).collect::<Vec<_>>()
     };
     results.iter().flat_map(of).collect()
 }
@@ -83,8 +130,12 @@ pub(super) fn shows_first(policy: &Policy) -> bool {
     policy.flow.iter().any(|phase| phase.expects() == Expectation::SomeCheckFails)
 }
 
-/// What fails with the change, without the tests that failed before it.
-fn blamed<'a>(policy: &Policy, results: &'a [CheckResult]) -> Vec<Blamed<'a>> {
+/// What fails with the change, without the tests that failed before it and those in quarantine.
+fn blamed<'a>(
+    policy: &Policy,
+    quarantine: &BTreeSet<String>,
+    results: &'a [CheckResult],
+) -> Vec<Blamed<'a>> {
     let of = |result: &'a CheckResult| {
         let wanted = thresholds(policy, &result.name);
         let of = |passed, outcome| gates::failures(&result.name, &wanted, passed, outcome);
@@ -97,7 +148,8 @@ fn blamed<'a>(policy: &Policy, results: &'a [CheckResult]) -> Vec<Blamed<'a>> {
         let tests = result.outcome.iter().flat_map(|outcome| outcome.failures());
         let tests: BTreeSet<String> =
             tests.map(|(test, _)| gates::name(&result.name, test)).collect();
-        let is_new = |name: &String| !(tests.contains(name) && before.contains(name));
+        let is_excused = |name: &String| before.contains(name) || quarantine.contains(name);
+        let is_new = |name: &String| !(tests.contains(name) && is_excused(name));
         let names: Vec<String> = now.into_iter().filter(is_new).collect();
         (!names.is_empty()).then_some(Blamed { result, names })
     };
@@ -126,19 +178,24 @@ pub(super) fn failed_checks(failed: &[Blamed<'_>]) -> Failure {
 }
 
 /// Tests that red showed and that are skipped or gone now.
-fn kept_up(task: &Task, results: &[CheckResult]) -> Vec<Objection> {
+fn kept_up(task: &Task, quarantine: &BTreeSet<String>, results: &[CheckResult]) -> Vec<Objection> {
     let of = |result: &CheckResult| {
         let (red, now) = (task.evidence.get(&result.name)?, result.outcome.as_ref()?);
         // What fails has been judged before.
         let failing = now.failures().map(|(name, _)| name.to_owned()).collect();
-        Some(gates::green(red, now, &failing))
+        let known = |test: &String| !quarantine.contains(&gates::name(&result.name, test));
+        let red = Evidence {
+            failing: red.failing.iter().filter(|test| known(test)).cloned().collect(),
+            ..red.clone()
+        };
+        Some(gates::green(&red, now, &failing))
     };
     let missing =
         |o: &Objection| matches!(o, Objection::NotPassing { .. } | Objection::Vanished { .. });
     results.iter().filter_map(of).flatten().filter(missing).collect()
 }
 
-fn red(task: &Task, results: &[CheckResult]) -> Result<(), Failure> {
+fn red(task: &Task, quarantine: &BTreeSet<String>, results: &[CheckResult]) -> Result<(), Failure> {
     let Some(now) = joined(results.iter().filter_map(|result| result.outcome.as_deref())) else {
         let fails = results.iter().any(|result| !result.passed);
         return if fails { Ok(()) } else { refuse(&[Objection::NothingFails], "") };
@@ -147,8 +204,16 @@ fn red(task: &Task, results: &[CheckResult]) -> Result<(), Failure> {
     let before: Option<Vec<&Outcome>> =
         failed.map(|result| result.before.as_ref()?.outcome.as_ref()).collect();
     let before = before.and_then(|all| joined(all.into_iter()));
-    let excused: BTreeSet<String> =
-        before.iter().flat_map(|before| before.failures()).map(|(name, _)| name.into()).collect();
+    let put_away = |result: &CheckResult| {
+        let tests = result.outcome.iter().flat_map(|outcome| outcome.tests.keys());
+        let named = tests.filter(|test| quarantine.contains(&gates::name(&result.name, test)));
+        named.cloned().collect::<Vec<String>>()
+    };
+    let failed_before = before.iter().flat_map(|before| before.failures());
+    let excused: BTreeSet<String> = failed_before
+        .map(|(name, _)| name.to_owned())
+        .chain(results.iter().flat_map(put_away))
+        .collect();
     let stated = task.said.as_ref().and_then(|said| said.red.clone());
     let reason = stated.clone().unwrap_or(RedReason::NewTests);
     let Err(objections) = gates::red(&reason, before.as_ref(), &now, &excused) else {

@@ -90,7 +90,8 @@ impl State {
                 Ok(vec![Event::BaselineMeasured { mission, fence, commit, results }])
             }
             Some(Effect::TestLane { lane, candidate, .. }) => {
-                let report = TestReport { failed: gate::failing(&mission.policy, &results) };
+                let failed = gate::failing(&mission.policy, self.tests.quarantine(), &results);
+                let report = TestReport { failed };
                 let stale = Refusal::StaleFence { presented: fence };
                 let verdict = queue.after_tests(*lane, candidate, &report).map_err(|_| stale)?;
                 let consequences = self.after_verdict(mission, fence, &verdict, &results, now);
@@ -119,7 +120,8 @@ impl State {
     ) -> Vec<Event> {
         let AfterTests::Blamed { culprit, failed, .. } = verdict else { return Vec::new() };
         let blamed = |result: &'_ CheckResult| {
-            let own = gate::failing(&mission.policy, std::slice::from_ref(result));
+            let alone = std::slice::from_ref(result);
+            let own = gate::failing(&mission.policy, self.tests.quarantine(), alone);
             own.into_iter().filter(|name| failed.contains(name)).collect::<Vec<String>>()
         };
         let failures = results.iter().map(|result| Blamed { result, names: blamed(result) });
@@ -206,11 +208,14 @@ impl State {
         let change = task.accepted.as_ref().map_or("?", |change| change.short());
         let message = format!(
             "the change {change} of task {} conflicts with {} at {} in {}, also after a rebase; \
-             how shall they go together? The task starts over on the branch, with your answer.",
+             how shall they go together? The task starts over on the branch, with your answer. \
+             Both sides: git diff {} {change} -- {}",
             task.name(),
             mission.branch,
             onto.short(),
             paths.join(", "),
+            onto.short(),
+            paths.iter().map(|path| quoted(path)).collect::<Vec<_>>().join(" "),
         );
         let message = limits::head(&message, limits::QUESTION_CHARS_MAX).to_owned();
         let options = vec!["start over".to_owned()];
@@ -321,6 +326,15 @@ impl State {
 
     pub(super) fn queue_checks_of(chore: Chore) -> bool {
         matches!(chore, Chore::LaneTest(_) | Chore::Baseline(_))
+    }
+}
+
+/// One word for a shell: names of files are the agent's, and people paste what they are told.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    match path.chars().all(plain) && !path.starts_with('-') {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', r"'\''").replace(['\n', '\r'], " ")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Money: what an attempt may cost, what it did cost, and what stops all spending.
 
+use super::apply::tokens_of;
 use super::decide::Decision;
 use super::people::said;
 use super::providers::is_hopeless;
@@ -16,6 +17,7 @@ use crate::ledger::{
 use crate::mission::Mission;
 use crate::money::Usd;
 use crate::refusal::Refusal;
+use crate::report::Usage;
 use crate::routing::{NoRoute, Route, Tier};
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -146,12 +148,13 @@ impl State {
     }
 
     /// The grace is over: whatever could still spend is ended, and its mission waits for a person.
-    pub(super) fn stop_spending(&self) -> Vec<Event> {
-        let mut missions: Vec<MissionId> = self.leases().map(|(_, lease)| lease.mission).collect();
-        missions.sort_unstable();
-        missions.dedup();
+    pub(super) fn stop_spending(&self, now: Timestamp) -> Vec<Event> {
+        let (ended, mut missions) = self.stop_councils(now);
+        missions.extend(self.leases().map(|(_, lease)| lease.mission));
         let mut events = vec![Event::SpendingStopped];
-        for mission in missions.into_iter().filter_map(|id| self.mission(id)) {
+        events.extend(ended);
+        let open = missions.into_iter().filter_map(|id| self.mission(id));
+        for mission in open.filter(|mission| mission.paused.is_none() && !mission.has_ended()) {
             events.extend(self.pause_for(mission, PauseReason::Watchdog, Actor::kapelle(), None));
         }
         events
@@ -238,14 +241,25 @@ impl State {
         // What is not known is never taken for less than it can be.
         let worst = spent.unpriced.as_ref().map_or(Usd::ZERO, |_| reserved);
         let (usd, usage) = (spent.usd.max(worst), spent.usage.clone());
-        let tokens = usage.iter().fold(0, |sum: u64, used| sum.saturating_add(used.tokens()));
-        let charge = self.charge_of(fence, usd, tokens, now);
+        let warned = self.warned(fence, usd, &usage, now);
+        [Event::CostCharged { task, fence, usd, usage }].into_iter().chain(warned).collect()
+    }
+
+    /// The warnings that a charge gives rise to.
+    pub(super) fn warned(
+        &self,
+        fence: Fence,
+        usd: Usd,
+        usage: &[Usage],
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let charge = self.charge_of(fence, usd, tokens_of(usage), now);
         let warnings = charge.iter().flat_map(|charge| {
             let mission = charge.account.mission;
             let warned = move |warning| Event::SpendingWarned { mission, warning };
             self.ledger.warnings(charge).into_iter().map(warned)
         });
-        [Event::CostCharged { task, fence, usd, usage }].into_iter().chain(warnings).collect()
+        warnings.collect()
     }
 
     /// A charge as the ledger takes it, against a live attempt or one whose bill is awaited.

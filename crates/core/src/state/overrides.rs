@@ -86,7 +86,10 @@ impl State {
         // What is skipped later disturbs nobody who works now.
         let later = matches!(order.action, OverrideAction::SkipStep { step }
             if task.phase(&mission.policy) != Some(step));
-        let mut events = if later { Vec::new() } else { self.withdraw(task, mission) };
+        let mut events = match later {
+            true => Vec::new(),
+            false => self.withdraw(task, mission, Interruption::Overridden),
+        };
         let follows = match (&order.action, &task.accepted) {
             (OverrideAction::ForceComplete, _) => self.completed_by_order(task, mission),
             // Past the last phase others are asked, unless it is their gate that the order passes.
@@ -120,9 +123,13 @@ impl State {
     }
 
     /// What is in flight for the task ends.
-    fn withdraw(&self, task: &Task, mission: &Mission) -> Vec<Event> {
+    pub(super) fn withdraw(
+        &self,
+        task: &Task,
+        mission: &Mission,
+        cause: Interruption,
+    ) -> Vec<Event> {
         if let Stage::Working { fence } = task.stage {
-            let cause = Interruption::Overridden;
             return vec![Event::AttemptInterrupted { task: task.id, fence, cause }];
         }
         let gate = Chore::Gate(task.id);
@@ -144,9 +151,10 @@ impl State {
             // Its candidate may be on the branch before anybody can say stop; and who skips a
             // phase of a change that is past all of them means something else.
             (_, Stage::Merging { checked: true, .. })
-            | (OverrideAction::SkipStep { .. }, Stage::Queued | Stage::Merging { .. }) => {
-                Err(Refusal::BeingMerged { task: name() })
-            }
+            | (
+                OverrideAction::SkipStep { .. },
+                Stage::Queued | Stage::Merging { .. } | Stage::Review { .. },
+            ) => Err(Refusal::BeingMerged { task: name() }),
             (OverrideAction::Reset { .. }, _) if !begun => Err(Refusal::NotBegun { task: name() }),
             (OverrideAction::ForceComplete, _) if mission.tip.is_none() => {
                 Err(Refusal::NotBegun { task: name() })

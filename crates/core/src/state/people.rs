@@ -37,7 +37,8 @@ impl State {
         policy.validate()?;
         plan.validate_under(&policy.plan)?;
         let mission = MissionId(self.missions.len() as u32 + 1);
-        let branch = mission.branch();
+        let named = policy.branch.as_ref().map(|template| template.name(mission, goal));
+        let branch = named.unwrap_or_else(|| mission.branch());
         let (policy, estimate) = estimated(plan, policy, &self.calibration)?;
         let advice = around_plan(mission, plan, &policy);
         let rules = policy.approvals.as_ref();
@@ -58,7 +59,7 @@ impl State {
             Event::PlanAccepted {
                 mission,
                 first_task: TaskId(self.tasks.len() as u32 + 1),
-                tasks: plan.tasks.clone(),
+                tasks: plan.shared(),
                 gap: None,
             },
         ];

@@ -98,7 +98,7 @@ impl State {
         let mut events = vec![Event::PlanAccepted {
             mission: mission.id,
             first_task,
-            tasks: plan.tasks.clone(),
+            tasks: plan.shared(),
             gap: Some(number),
         }];
         events.extend(self.blocked_from_the_start(mission, plan, first_task));
@@ -205,6 +205,8 @@ impl State {
             message: limits::head(&report.message, limits::FAILURE_CHARS_MAX).to_owned(),
             verification_result: report.verification_result.clone(),
             red: report.red.as_deref().cloned(),
+            // Only a no is news: what can be taken back is for us to find out.
+            rollback_possible: report.rollback_possible.filter(|possible| !possible),
         }])
     }
 }

@@ -20,8 +20,12 @@ use crate::task::{Stage, Task};
 impl State {
     pub(super) fn rollback(&self, id: TaskId, reason: &str, by: &Actor) -> Decision {
         let mission = self.reversible_mission(id, reason, by)?;
-        let revert = mission.merging.landings.rollback(id).map_err(Refusal::from)?;
-        self.start_rollback(mission, id, &[revert], (reason, by))
+        let landings = &mission.merging.landings;
+        let reverts = match self.landed_wave(mission, id) {
+            Some((task, wave)) => self.whole_wave(mission, task, wave)?,
+            None => vec![landings.rollback(id)?],
+        };
+        Ok(self.start_rollback(mission, id, &reverts, (reason, by))?)
     }
 
     pub(super) fn confirm_rollback(
@@ -34,8 +38,13 @@ impl State {
         // More than the task itself falls: at no level is that for Kapelle to decide (GIT-15).
         person(by)?;
         let mission = self.reversible_mission(id, reason, by)?;
-        let cascade = mission.merging.landings.confirmed(id, seen).map_err(Refusal::from)?;
-        self.start_rollback(mission, id, &cascade.reverts, (reason, by))
+        let cascade = mission.merging.landings.confirmed(id, seen)?;
+        for revert in &cascade.reverts {
+            if let Some((task, wave)) = self.landed_wave(mission, revert.task) {
+                self.has_ended(task, wave)?;
+            }
+        }
+        Ok(self.start_rollback(mission, id, &cascade.reverts, (reason, by))?)
     }
 
     fn reversible_mission(
@@ -54,18 +63,18 @@ impl State {
         }
     }
 
-    fn start_rollback(
+    pub(super) fn start_rollback(
         &self,
         mission: &Mission,
         task: TaskId,
         reverts: &[Revert],
         (reason, by): (&str, &Actor),
-    ) -> Decision {
+    ) -> Result<Vec<Event>, RollbackRefused> {
         let tasks: Vec<TaskId> = reverts.iter().map(|revert| revert.task).collect();
         let mut under_way = mission.merging.rollbacks.values().flatten();
         if let Some(twice) = under_way.find(|one| tasks.contains(one)) {
             let task = self.task(*twice).map_or("?", Task::name).to_owned();
-            return Err(RollbackRefused::UnderWay { task }.into());
+            return Err(RollbackRefused::UnderWay { task });
         }
         let blocked = self.block_dependents(&tasks)?;
         let (mission, reason, by) = (mission.id, reason.to_owned(), by.clone());
@@ -154,6 +163,7 @@ fn has_begun(task: &Task) -> bool {
         | Stage::Failed { .. }
         | Stage::Backoff { .. }
         | Stage::Deliberating { .. }
+        | Stage::Review { .. }
         | Stage::Asking { .. } => true,
         Stage::Approval { subject: Subject::Start(_) } => false,
         Stage::Approval { .. } => true,

@@ -12,6 +12,7 @@ use super::money::Terms;
 use super::{Lease, State};
 use crate::approval::Right;
 use crate::event::{Event, PauseReason};
+use crate::flaky::Suggestion;
 use crate::ids::{Actor, AgentId, Role, TaskId};
 use crate::ledger::Scope;
 use crate::limits;
@@ -71,6 +72,18 @@ impl State {
         let council = self.next_council(now);
         if !council.is_empty() {
             return council;
+        }
+        if let Some(suggestion) = self.tests.suggestions().next() {
+            return vec![match suggestion {
+                Suggestion::Quarantine { test, contradictions, rate } => {
+                    Event::TestQuarantined { test, contradictions, rate }
+                }
+                Suggestion::Release { test, passes } => Event::TestReleased { test, passes },
+            }];
+        }
+        let fallen = self.next_wave(now);
+        if !fallen.is_empty() {
+            return fallen;
         }
         if let Some(event) = self.next_merge() {
             return vec![event];
@@ -369,12 +382,6 @@ impl State {
     #[must_use]
     pub fn waits_since(&self, task: TaskId) -> Option<Timestamp> {
         self.schedule.queue.ticket(task).map(|ticket| ticket.entered_at)
-    }
-
-    /// Which task has which file to itself.
-    #[must_use]
-    pub fn locks(&self) -> &LockTable {
-        &self.schedule.locks
     }
 
     pub(super) fn prioritise(&self, id: TaskId, priority: Priority, by: &Actor) -> Decision {

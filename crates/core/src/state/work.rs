@@ -32,7 +32,7 @@ impl State {
         let (task, mission) = self.task_or_refuse(lease.task)?;
         let mut events = match *spent == Spending::default() {
             true => Vec::new(),
-            false => self.charge_for(fence, task.id, lease.reserved, spent, now),
+            false => self.charge_for(fence, task.id, self.uncharged(lease), spent, now),
         };
         let unpriced = spent.unpriced.as_ref().map(|model| {
             let message = format!("no price is known for the model {model:?}");
@@ -59,8 +59,11 @@ impl State {
         self.pay_before_asking(&mut events, fence, now);
         events.extend(self.judge_provider(lease, fence, outcome, now));
         let paused = events.iter().any(|event| matches!(event, Event::MissionPaused { .. }));
-        if spent.usd > lease.reserved && !paused {
-            let reason = PauseReason::Overspent { reserved: lease.reserved, spent: spent.usd };
+        let left = self.uncharged(lease);
+        if spent.usd > left && !paused {
+            let before = lease.reserved.saturating_sub(left);
+            let (reserved, spent) = (lease.reserved, before + spent.usd);
+            let reason = PauseReason::Overspent { reserved, spent };
             events.extend(self.pause_for(mission, reason, Actor::kapelle(), Some(fence)));
         }
         Ok(events)

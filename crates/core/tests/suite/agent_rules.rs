@@ -380,3 +380,34 @@ fn a_second_mission_waits_in_the_same_queue() {
     let events = world.wait(2 * MINUTE);
     assert!(events.iter().any(|event| matches!(event, Event::AgentAdded { .. })), "{events:?}");
 }
+
+/// WRK-08: an agent that prints nothing is spoken of once; it goes on, and is heard of when it prints
+/// again.
+#[test]
+fn a_silent_agent_is_spoken_of_once_until_it_prints_again() {
+    let mut world = crowded(ScalingMode::Off, 1);
+    let fence = world.fence_of("1");
+    let begun = world.now;
+    let heard = |at| Command::ReportOutput { heard: vec![(fence, at)] };
+    assert_eq!(world.state().output_due_at(fence, begun, begun), Some(begun.plus_ms(300_001)));
+    world.now = begun.plus_ms(300_000);
+    assert_eq!(world.must(heard(begun)), [], "not above 300 s yet");
+    world.now = begun.plus_ms(301_500);
+    let events = world.must(heard(begun));
+    assert_eq!(said(&world, &events), ["WARNING: developer-1 idle for 301s"]);
+    let told = why(world.state(), world.task("1")).unwrap();
+    assert!(told.starts_with("developer-1 has printed nothing since "), "{told}");
+    let told_at = world.now;
+    world.now = begun.plus_ms(900_000);
+    assert_eq!(world.must(heard(begun)), [], "once is enough");
+    let soon = Some(told_at.plus_ms(30_000));
+    assert_eq!(world.state().output_due_at(fence, begun, told_at), soon, "it may print again");
+    let events = world.must(heard(begun.plus_ms(890_000)));
+    assert_eq!(said(&world, &events), ["developer-1 prints again"]);
+    assert_eq!(why(world.state(), world.task("1")), None);
+    world.now = begun.plus_ms(1_191_000);
+    let events = world.must(heard(begun.plus_ms(890_000)));
+    assert_eq!(said(&world, &events), ["WARNING: developer-1 idle for 301s"], "another silence");
+    world.finish("1", done(7, &["a"]));
+    assert_eq!(world.must(heard(begun)), [], "nobody listens to what has ended");
+}

@@ -53,7 +53,7 @@ fn what_goes_ahead_without_asking_is_told() {
     let line = activity::line(world.state(), ahead).unwrap();
     let sentence = "goes ahead without asking (low risk: docs/a.md is documentation)";
     assert_eq!(line.text, format!("a merge at {} {sentence}", commit(5).short()));
-    let cause = Cause { mission: M1, matter: Matter::WentAhead, pattern: "a merge".into() };
+    let cause = Cause { mission: Some(M1), matter: Matter::WentAhead, pattern: "a merge".into() };
     assert_eq!(told(&events), std::slice::from_ref(&cause));
     world.chores();
     assert_eq!(world.status("1"), Status::Completed);

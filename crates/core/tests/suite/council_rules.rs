@@ -27,18 +27,18 @@ use crate::fixture::{M1, World, ann, check, checked, commit, done, failed, open,
 
 const C1: CouncilId = CouncilId(1);
 
-fn settings(change: impl FnOnce(&mut CouncilPolicy)) -> Settings {
+pub fn settings(change: impl FnOnce(&mut CouncilPolicy)) -> Settings {
     let mut council = CouncilPolicy::default();
     change(&mut council);
     Settings { council: Some(council), ..Settings::default() }
 }
 
-fn rule(world: &mut World, settings: Settings) {
+pub fn rule(world: &mut World, settings: Settings) {
     world.must(Command::ChangeSettings { settings: Box::new(settings), by: ann() });
 }
 
 /// Agents may err three times.
-fn policy() -> Policy {
+pub fn policy() -> Policy {
     let retries_max = [(FailureKind::AgentError, 3)].into();
     let escalation = EscalationPolicy { retries_max, ..EscalationPolicy::default() };
     Policy { escalation, ..Policy::default() }
@@ -54,7 +54,7 @@ fn world(settings: Settings) -> World {
 }
 
 /// Fails until no retry is left.
-fn exhaust(world: &mut World, name: &str) -> Vec<Event> {
+pub fn exhaust(world: &mut World, name: &str) -> Vec<Event> {
     let mut events = Vec::new();
     for _ in 0..4 {
         events = world.finish(name, failed(FailureKind::AgentError));
@@ -70,7 +70,7 @@ fn is_deliberating(world: &World, name: &str) -> bool {
 }
 
 /// A world whose first task waits for a council.
-fn sitting(change: impl FnOnce(&mut CouncilPolicy)) -> World {
+pub fn sitting(change: impl FnOnce(&mut CouncilPolicy)) -> World {
     let mut world = world(settings(change));
     exhaust(&mut world, "1");
     assert!(is_deliberating(&world, "1"), "{:?}", world.task("1").stage);
@@ -87,11 +87,11 @@ fn solution(name: &str) -> Choice {
     Choice::Solution(name.into())
 }
 
-fn cast(council: CouncilId, by: &str, choice: Choice) -> Command {
+pub fn cast(council: CouncilId, by: &str, choice: Choice) -> Command {
     Command::CastVote { council, vote: Box::new(vote(by, choice)), spent: Usd::cents(2) }
 }
 
-fn votes(world: &mut World, council: CouncilId, votes: &[(&str, &str)]) -> Vec<Event> {
+pub fn votes(world: &mut World, council: CouncilId, votes: &[(&str, &str)]) -> Vec<Event> {
     let commands = votes.iter().map(|(by, name)| cast(council, by, solution(name))).collect();
     let events = world.together(commands);
     assert_eq!(world.refused, []);
@@ -103,14 +103,14 @@ fn agree(world: &mut World, council: CouncilId, name: &str) -> Vec<Event> {
     votes(world, council, &[("deepseek", name), ("gemini", name), ("gpt", name)])
 }
 
-fn verdict(events: &[Event]) -> Option<&Verdict> {
+pub fn verdict(events: &[Event]) -> Option<&Verdict> {
     events.iter().find_map(|event| match event {
         Event::CouncilDecided { verdict, .. } => Some(verdict),
         _ => None,
     })
 }
 
-fn because(events: &[Event]) -> Option<HumanBecause> {
+pub fn because(events: &[Event]) -> Option<HumanBecause> {
     events.iter().find_map(|event| match event {
         Event::TaskDeadLettered { letter, .. } => Some(letter.as_ref()?.because.clone()),
         _ => None,
@@ -125,7 +125,7 @@ fn panel(events: &[Event]) -> Vec<&str> {
     convened.map_or(Vec::new(), |c| c.panel.iter().map(|member| &*member.model).collect())
 }
 
-fn by_hand(world: &World, question: Question, panel: &[&str]) -> Command {
+pub fn by_hand(world: &World, question: Question, panel: &[&str]) -> Command {
     let panel = panel.iter().map(|name| ModelName::from(*name)).collect();
     Command::ConveneCouncil { task: world.task("1").id, question, panel, by: ann() }
 }

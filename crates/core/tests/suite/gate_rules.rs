@@ -8,7 +8,7 @@ use kapelle_core::merge::AfterTests;
 use kapelle_core::outcome::{Coverage, Ended, Outcome, Percent};
 use kapelle_core::policy::{Parser, Policy};
 use kapelle_core::report::Report;
-use kapelle_core::{Command, Effect, Event, limits, why};
+use kapelle_core::{Command, Effect, Event, activity, limits, why};
 
 use crate::fixture::{M1, World, commit, done, failed, task, test_first};
 
@@ -315,4 +315,31 @@ fn the_queue_tells_tests_apart() {
     assert_eq!(verdict(&passed), AfterTests::Passed { flaky: named, excused: Vec::new() });
     let queue = world.state().mission(M1).unwrap().merge_queue().unwrap();
     assert_eq!(queue.flaky().get("test: a"), Some(&1));
+}
+
+/// TDD-12: what fails and then passes on the same commit is flaky: it is told by name, and the change
+/// goes on. A red phase is to fail, so nothing of it is tried again.
+#[test]
+fn a_flaky_check_is_run_again_at_the_gate_and_told_by_name() {
+    let retries = |world: &World| match &world.running[&world.fence_of("1")] {
+        Effect::RunChecks { retries, .. } => *retries,
+        other => panic!("{other:?}"),
+    };
+    let mut world = begun(read());
+    world.finish("1", done(5, &["tests/a.rs"]));
+    assert_eq!(retries(&world), 0);
+    let shown = with_before(result(outcome(&[("new", Failed)])), outcome(&[]));
+    judged(&mut world, shown);
+    world.finish("1", done(6, &["src/a.rs"]));
+    assert_eq!(retries(&world), 1);
+    let mut passed = result(outcome(&[("new", Passed), ("shaky", Passed)]));
+    let first = outcome(&[("new", Passed), ("shaky", Failed)]);
+    passed.earlier = Some(Box::new(Before { passed: false, outcome: Some(first) }));
+    let events = judged(&mut world, passed);
+    assert!(is_accepted(&events));
+    let lines = events.iter().filter_map(|event| activity::line(world.state(), event));
+    let lines: Vec<String> = lines.map(|line| line.text).collect();
+    assert!(lines.iter().any(|line| line.ends_with("; flaky: test: shaky")), "{lines:?}");
+    let remembered = world.state().test_history().flakiness("test: shaky");
+    assert!(remembered.is_some_and(|found| found.is_flaky()), "for the day of its quarantine");
 }

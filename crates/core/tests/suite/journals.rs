@@ -1,12 +1,14 @@
 //! Golden journals: history that was written once must be readable, and mean the same, for ever.
 //!
 //! Each `journals/*.jsonl` has a `.txt` beside it that says where it must end. When events gain a
-//! field, add a new journal; never edit an old one.
+//! field or a kind, add a new journal (`kapelle-sim --journal SEED` writes one); never edit an old
+//! one.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use kapelle_core::{Record, State};
+use kapelle_core::{Event, Record, State};
 
 fn journals() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/journals");
@@ -43,7 +45,17 @@ fn ending(records: &[Record]) -> String {
         }
     }
     writeln!(text, "{} effects due, wake at {:?}", state.due().len(), state.wake_at()).unwrap();
+    for test in state.test_history().quarantine() {
+        writeln!(text, "{test} is in quarantine").unwrap();
+    }
     text
+}
+
+/// All kinds of events there are: whoever reads one of another kind is told them.
+fn kinds() -> BTreeSet<String> {
+    let unknown = serde_json::from_str::<Event>(r#"{"type": "?"}"#).unwrap_err().to_string();
+    let (_, all) = unknown.split_once("expected one of ").unwrap();
+    all.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 #[test]
@@ -66,4 +78,17 @@ fn old_journals_are_written_as_they_were_read() {
             assert_eq!(serde_json::to_value(record).unwrap(), before, "{path:?}");
         }
     }
+}
+
+/// A kind of event that no golden journal has could change its meaning unseen.
+#[test]
+fn every_kind_of_event_is_in_a_golden_journal() {
+    let records = journals().into_iter().flat_map(|path| read(&path));
+    let kind = |record: Record| {
+        serde_json::to_value(&record.event).unwrap()["type"].as_str().unwrap().to_owned()
+    };
+    let recorded: BTreeSet<String> = records.map(kind).collect();
+    let missing: Vec<String> = kinds().difference(&recorded).cloned().collect();
+    assert_eq!(missing, Vec::<String>::new(), "add a journal that has them");
+    assert_eq!(recorded, kinds());
 }

@@ -430,6 +430,14 @@ fn a_charge_counts_for_everybody_it_belongs_to() {
     assert_eq!(agents, 42);
     let hour = world.now.plus_ms(60 * 60_000);
     assert_eq!(ledger.projected_day(hour), Some(Usd::cents(42 * 24)), "BUD-02");
+    // 48 bills of 21 cents a day: 0.8 + 0.2 * 4 of their squares, doubled, is the variance.
+    let forecast = ledger.forecast_day(hour).unwrap();
+    let deviation = 21.0 * (48.0 * 1.6 * 2.0_f64).sqrt();
+    let expected = 1.2 * 48.0 * 21.0 + 1.645 * deviation;
+    let p95 = forecast.p95.as_micros() as f64 / 10_000.0;
+    assert_eq!(forecast.mean, Usd::cents(42 * 24));
+    assert!((p95 - expected).abs() < 1.0, "BUD-07: {p95}, not {expected}");
+    assert_eq!(ledger.forecast_day(world.now), None, "too early to say");
 }
 
 /// C-01: the profile `starter` stops hard at $10 a day.

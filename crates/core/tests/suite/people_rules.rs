@@ -392,3 +392,41 @@ fn without_rules_about_people_only_the_delivery_asks() {
     let waiting: Vec<_> = world.state().approvals().waiting().collect();
     assert!(waiting.is_empty(), "{waiting:?}");
 }
+
+/// HUM-08, C-12: no level lifts it, and nobody but a person says it.
+#[test]
+fn at_every_level_the_protected_branch_waits_for_a_person() {
+    for level in Level::ALL {
+        let mut world = World::with(vec![touching("1", "docs/a.md")], asking(level));
+        world.chores();
+        let open = |world: &World| {
+            let next = world.state().approvals().waiting().next().map(|(gate, _)| gate.clone());
+            next.filter(|gate| gate.subject != Subject::Delivery(M1))
+        };
+        let agree = |world: &mut World| {
+            while let Some(gate) = open(world) {
+                let bob = world.state().approvals().waiting().next().unwrap().1 > 1;
+                world.must(approve(gate.subject, gate.commit.clone(), "ann"));
+                if bob {
+                    world.must(approve(gate.subject, gate.commit, "bob"));
+                }
+                world.chores();
+            }
+        };
+        agree(&mut world);
+        world.finish("1", done(5, &["docs/a.md"]));
+        world.chores();
+        agree(&mut world);
+        assert_eq!(mission_status(&world), MissionStatus::AwaitingApproval, "{level:?}");
+        world.wait(7 * 24 * 60 * 60 * 1_000);
+        assert_eq!(mission_status(&world), MissionStatus::AwaitingApproval, "{level:?}");
+        let delivery = Subject::Delivery(M1);
+        for machine in ["kapelle", "developer-1"] {
+            let refused = Err(Refusal::NotAPerson { by: machine.into() });
+            assert_eq!(world.send(approve(delivery, commit(5), machine)), refused, "{level:?}");
+        }
+        world.must(approve(delivery, commit(5), "ann"));
+        world.chores();
+        assert_eq!(mission_status(&world), MissionStatus::Delivered, "{level:?}");
+    }
+}

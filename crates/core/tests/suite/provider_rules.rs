@@ -3,6 +3,7 @@
 use crate::fixture::{M1, World, ann, done, failed, open, task};
 use kapelle_core::breaker::{Breaker, BreakerKey, BreakerPolicy, BreakerRefusal, Reset};
 use kapelle_core::command::{AttemptOutcome, Spending};
+use kapelle_core::escalation::Cause;
 use kapelle_core::event::{Interruption, PauseReason};
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::ledger::{self, Profile};
@@ -299,6 +300,25 @@ fn a_provider_that_fails_in_a_row_is_left_alone_and_then_tried_by_one() {
     let events = world.finish("1", done(5, &["a"]));
     let (key, to, by) = (provider("a"), Breaker::SOUND, Actor::kapelle());
     assert!(events.contains(&Event::BreakerMoved { key, to, by }), "{events:?}");
+}
+
+/// HUM-06: people hear of it once, whatever the probes say, and it is settled when it works again.
+#[test]
+fn people_are_told_of_a_breaker_that_opened() {
+    let mut world = broken(Reset::HalfOpen);
+    let cause = Cause::of_breaker(&provider("a"));
+    let told = |world: &World| {
+        let told = |event: &Event| matches!(event, Event::PersonNotified { causes } if causes.contains(&cause));
+        world.journal.iter().filter(|record| told(&record.event)).count()
+    };
+    assert_eq!(told(&world), 1);
+    assert_eq!(cause.to_string(), "provider a failed too often and is left alone");
+    world.wait(300_000);
+    world.finish("1", failed(FailureKind::Network));
+    assert_eq!(told(&world), 1, "it is open again, which is no news");
+    world.wait(600_000);
+    world.finish("1", done(5, &["a"]));
+    assert!(world.state().notices().group(&cause).is_none(), "it works");
 }
 
 #[test]

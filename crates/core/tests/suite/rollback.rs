@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kapelle_core::merge::Paths;
 use kapelle_core::rollback::{
-    Confirmation, Irreversible, Landing, Landings, Migration, RollbackRefused, Tree, WaveId,
+    Confirmation, Irreversible, Landing, Landings, Migration, RollbackRefused, Tree, WaveId, Word,
 };
 use kapelle_core::{Commit, TaskId};
 use proptest::prelude::*;
@@ -25,6 +25,7 @@ fn landing(task: u32, files: &[&str], needs: &[u32]) -> Landing {
         wave: None,
         migration: Migration::None,
         tree: Tree::Clean,
+        word: Word::Nothing,
         last_good: commit(task * 10 - 1),
     }
 }
@@ -139,6 +140,9 @@ fn migrations_and_dirty_trees_are_not_reversible() {
     assert_eq!(with(Migration::WithWayBack, Tree::Clean), Ok(()));
     assert_eq!(with(Migration::OneWay, Tree::Clean), refused(Irreversible::Migration));
     assert_eq!(with(Migration::None, Tree::Dirty), refused(Irreversible::DirtyTree));
+    let stated = Landing { word: Word::Irreversible, ..landing(1, &["a"], &[]) };
+    let stated = landings(vec![stated]).reversible(TaskId(1));
+    assert_eq!(stated, refused(Irreversible::Stated), "whoever did it knows best");
     let one_way = Landing { migration: Migration::OneWay, ..landing(2, &["b"], &[1]) };
     let landings = landings(vec![landing(1, &["a"], &[]), one_way]);
     let because = Irreversible::Migration;

@@ -5,6 +5,7 @@ use kapelle_core::command::{LaneOutcome, RewriteOutcome};
 use kapelle_core::mission::MissionStatus;
 use kapelle_core::plan::{PlannedTask, TaskKind};
 use kapelle_core::policy::Policy;
+use kapelle_core::report::Report;
 use kapelle_core::rollback::{Irreversible, RollbackRefused};
 use kapelle_core::status::Status;
 use kapelle_core::{Command, Effect, Event, Refusal, TaskId, why};
@@ -209,6 +210,33 @@ fn a_migration_without_a_way_back_is_not_reversible() {
     assert!(landings.reversible(world.task("2").id).is_ok());
     let command = roll_back(&world, "2");
     assert!(world.send(command).is_ok());
+}
+
+/// GIT-20: a task of any kind may bring a migration along, and its agent may know of more than git.
+#[test]
+fn migrations_are_known_by_their_place_and_by_the_word_of_the_agent() {
+    let tasks = || ["1", "2", "3"].map(|name| task(name, &[])).to_vec();
+    let mut world = World::with(tasks(), checked());
+    world.chores();
+    world.finish("1", done(101, &["app/migrations/0002_user.py", "app/models.py"]));
+    world.chores();
+    let fence = world.fence_of("2");
+    let report = Report { rollback_possible: Some(false), ..Report::default() };
+    assert!(report.says_something(), "or nobody would hear of it");
+    world.must(Command::ReportTask { fence, report });
+    world.finish("2", done(102, &["src/mail.rs"]));
+    world.chores();
+    world.finish("3", done(103, &["src/migrations.rs"]));
+    world.chores();
+    let landings = world.state().mission(M1).unwrap().landings();
+    let because = |name: &str| match landings.reversible(world.task(name).id) {
+        Ok(()) => None,
+        Err(RollbackRefused::Irreversible { because, .. }) => Some(because),
+        Err(other) => panic!("{other}"),
+    };
+    assert_eq!(because("1"), Some(Irreversible::Migration));
+    assert_eq!(because("2"), Some(Irreversible::Stated));
+    assert_eq!(because("3"), None, "a file of that name is none");
 }
 
 /// GIT-21: for a reset by hand.

@@ -18,6 +18,7 @@ use kapelle_gateway::prices;
 use kapelle_server::wire::Overview;
 use kapelle_server::{Access, Past, serve};
 use kapelle_store::Location;
+use kapelle_workspace::commands::ThresholdRules;
 use kapelle_workspace::{Repository, Sandbox};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -61,6 +62,7 @@ impl Fixture {
             env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
             readable: Vec::new(),
             sessions: None,
+            rules: ThresholdRules::default(),
             measure: |_| Ok(MachineUse::default()),
         });
         let opened = opened.await.unwrap();

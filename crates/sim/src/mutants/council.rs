@@ -1,6 +1,6 @@
 //! Planted bugs of councils.
 
-use kapelle_core::council::{CheckStanding, Findings};
+use kapelle_core::council::{CheckStanding, Choice, Findings, Strategy, Verdict};
 use kapelle_core::event::Restart;
 use kapelle_core::{Command, Event, State, Timestamp, Usd};
 
@@ -47,6 +47,27 @@ pub(super) fn falsify(
             }
         }
         Mutant::MajorityRules => overrule(events, state, now),
+        Mutant::NodsThrough => {
+            for event in events {
+                if let Event::CouncilDecided { council, verdict, .. } = event
+                    && let (Verdict::Rejected { .. }, Some(session)) =
+                        (&*verdict, state.council().session(*council))
+                    && let Some(winner) = session.heard().next()
+                {
+                    let (winner, by) = (winner.clone(), Strategy::Majority);
+                    *verdict = Verdict::Accepted { choice: Choice::Approve, winner, by };
+                }
+            }
+        }
+        Mutant::SitsOn if events.contains(&Event::SpendingStopped) => events.retain(|event| {
+            !matches!(
+                event,
+                Event::CouncilAbandoned { .. }
+                    | Event::TaskDeadLettered { .. }
+                    | Event::TaskBlocked { .. }
+                    | Event::ApprovalAsked { .. }
+            )
+        }),
         _ => {}
     }
 }

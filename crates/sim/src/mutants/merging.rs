@@ -83,3 +83,23 @@ fn blame_first(events: &mut [Event]) -> Option<TaskId> {
         Some(culprit)
     })
 }
+
+/// The bugs of waves, which fall without anybody asking for it.
+pub(super) fn split(mutant: Mutant, events: &mut Vec<Event>) {
+    match mutant {
+        Mutant::HalfAWave => {
+            for event in events {
+                if let Event::RollbackStarted { task, tasks, .. } = event {
+                    tasks.retain(|one| one == task);
+                }
+            }
+        }
+        Mutant::WaveGoesOn => {
+            let falls = events.iter().any(|event| matches!(event, Event::TaskBlocked { .. }));
+            if falls {
+                events.clear();
+            }
+        }
+        _ => {}
+    }
+}

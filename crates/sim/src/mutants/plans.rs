@@ -20,7 +20,7 @@ pub(super) fn falsify(
             if events.iter().any(is_exhaustion) =>
         {
             let first_task = TaskId(state.tasks().count() as u32 + 1);
-            let tasks = plan.tasks.clone();
+            let tasks = plan.shared();
             Ok(vec![Event::PlanAccepted { mission: *mission, first_task, tasks, gap: Some(1) }])
         }
         (

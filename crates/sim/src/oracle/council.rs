@@ -33,6 +33,8 @@ pub(super) struct Councils {
     record: BTreeMap<ModelName, (u32, u32)>,
     merged: BTreeSet<TaskId>,
     failed: BTreeSet<TaskId>,
+    /// The watchdog has stopped all spending.
+    halted: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,10 +99,15 @@ impl Councils {
             Event::CouncilAbandoned { council, task, .. } => {
                 let waits = self.waiting.get(task) == Some(council);
                 let ended = facts.mission_of(*task)?.ended;
-                ensure(!waits || ended, || format!("{task:?} waits for a council called off"))?;
+                ensure(!waits || ended || self.halted, || {
+                    format!("{task:?} waits for a council called off")
+                })?;
                 self.sittings.remove(council);
                 self.waiting.retain(|_, waited| waited != council);
+                self.awaited.extend((waits && !ended).then_some((*task, Ending::DeadLetter)));
             }
+            Event::SpendingStopped => self.halted = true,
+            Event::SpendingResumed { .. } => self.halted = false,
             Event::SolutionRecalled { task, .. } => {
                 let called = self.called.remove(task);
                 ensure(called, || format!("{task:?} recalls an answer without a question"))?;

@@ -31,6 +31,7 @@ pub(crate) struct TaskFacts {
     pub kind: TaskKind,
     pub priority: Priority,
     pub needs: Vec<TaskId>,
+    pub wave: Option<String>,
     pub merged: Option<Commit>,
     /// It was merged, and taken back.
     pub rolled_back: bool,
@@ -59,9 +60,16 @@ impl Facts {
                     let needs = task.dependencies.iter();
                     let needs = needs.filter_map(|name| self.named(*mission, name)).collect();
                     let (mission, kind, priority) = (*mission, task.kind, task.priority);
-                    let (merged, rolled_back, by_hand) = (None, false, false);
-                    let facts =
-                        TaskFacts { mission, kind, priority, needs, merged, rolled_back, by_hand };
+                    let facts = TaskFacts {
+                        mission,
+                        kind,
+                        priority,
+                        needs,
+                        wave: task.wave.clone(),
+                        merged: None,
+                        rolled_back: false,
+                        by_hand: false,
+                    };
                     self.tasks.insert(TaskId(number), facts);
                 }
             }
@@ -96,6 +104,11 @@ impl Facts {
             Event::TaskRolledBack { task, .. } => {
                 if let Some(facts) = self.tasks.get_mut(task) {
                     (facts.merged, facts.rolled_back) = (None, true);
+                }
+            }
+            Event::TaskRequeued { task, .. } => {
+                if let Some(facts) = self.tasks.get_mut(task) {
+                    facts.rolled_back = false;
                 }
             }
             _ => {}

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kapelle_core::approval::{OverrideAction, Subject};
+use kapelle_core::breaker::{Breaker, BreakerKey};
 use kapelle_core::council::{CouncilId, Summons};
 use kapelle_core::escalation::{Cause, DeadLetter, Matter, NoticePolicy, Trouble};
 use kapelle_core::event::PauseReason;
@@ -11,6 +12,7 @@ use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::policy::Policy;
 use kapelle_core::{Event, MissionId, Record, Role, TaskId, Timestamp};
 
+use super::waves::Waves;
 use super::{Facts, Verdict, ensure};
 use crate::agents::HOST_TROUBLE;
 
@@ -28,6 +30,7 @@ pub(super) struct Failures {
     blocked: BTreeSet<TaskId>,
     /// What is being taken back, by the task that was asked for.
     taken: BTreeMap<TaskId, Vec<TaskId>>,
+    taken_back: BTreeSet<TaskId>,
     orchestrators: u32,
     notices: NoticePolicy,
     /// How often each cause was raised and not settled, and whether a person was told.
@@ -125,6 +128,15 @@ impl Failures {
             Event::ApprovalRejected { subject: Subject::Start(task), .. } => {
                 self.turned_down.insert(*task);
             }
+            Event::TaskRolledBack { task, .. } => {
+                self.taken_back.insert(*task);
+                self.taken.values_mut().for_each(|tasks| tasks.retain(|one| one != task));
+            }
+            Event::TaskRequeued { task, .. } if self.taken_back.remove(task) => {
+                let trial = self.trial(*task);
+                trial.spent.clear();
+                trial.ruled = false;
+            }
             Event::TaskRequeued { task, .. } if self.turned_down.remove(task) => {}
             Event::TaskRequeued { task, .. } => self.revive(*task, facts)?,
             Event::TaskMerged { task, .. } => {
@@ -164,8 +176,16 @@ impl Failures {
                     self.settle(&Cause::of_pause(*mission, &reason));
                 }
             }
+            Event::BreakerMoved { key: key @ BreakerKey::Provider(_), to, .. } => {
+                let cause = Cause::of_breaker(key);
+                match (to, self.causes.contains_key(&cause)) {
+                    (Breaker::Open { .. }, false) => self.raise(cause),
+                    (Breaker::Closed { .. }, true) => self.settle(&cause),
+                    _ => {}
+                }
+            }
             Event::MissionCancelled { mission, .. } | Event::MissionDelivered { mission, .. } => {
-                self.causes.retain(|cause, _| cause.mission != *mission);
+                self.causes.retain(|cause, _| cause.mission != Some(*mission));
                 self.tally(*mission).to_stop = false;
             }
             _ => {}
@@ -267,7 +287,7 @@ impl Failures {
     }
 
     /// After a batch: what must have followed from it has.
-    pub(super) fn close(&mut self, now: Timestamp, facts: &Facts) -> Verdict {
+    pub(super) fn close(&mut self, now: Timestamp, facts: &Facts, waves: &Waves) -> Verdict {
         for (mission, tally) in &self.missions {
             ensure(!tally.to_stop, || format!("{mission} goes on although too much of it fails"))?;
         }
@@ -287,7 +307,7 @@ impl Failures {
                 let back = facts.task(*need).is_ok_and(|need| need.rolled_back);
                 self.dead.contains(need) || self.blocked.contains(need) || back || taken(need)
             };
-            let expected = task.needs.iter().any(gone);
+            let expected = task.needs.iter().any(gone) || waves.stops(id);
             let blocked = self.blocked.contains(&id);
             ensure(blocked == expected, || {
                 format!("{id:?} is blocked: {blocked}; it should be: {expected}")

@@ -1,6 +1,6 @@
 //! Invariants of what is in flight: fences, leases, seats and how long they may last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::event::{Chore, Interruption};
 use kapelle_core::failure::FailureKind;
@@ -50,6 +50,12 @@ impl Leases {
         let attempts = self.attempts.iter().filter(move |(_, held)| held.mission == id);
         let chores = self.chores.iter().filter(move |(_, (mission, _))| *mission == id);
         attempts.map(|(fence, _)| *fence).chain(chores.map(|(fence, _)| *fence))
+    }
+
+    /// Those that have something in flight.
+    pub(super) fn missions(&self) -> BTreeSet<MissionId> {
+        let attempts = self.attempts.values().map(|held| held.mission);
+        attempts.chain(self.chores.values().map(|(mission, _)| *mission)).collect()
     }
 
     pub(super) fn count(&self) -> usize {

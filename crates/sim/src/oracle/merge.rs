@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::approval::{OverrideAction, Subject};
 use kapelle_core::command::CheckResult;
+use kapelle_core::council::Question;
 use kapelle_core::event::{Chore, Event, Restart};
 use kapelle_core::merge::{AfterConflict, AfterTests, LaneId, Step};
 use kapelle_core::{Commit, Fence, MissionId, TaskId};
@@ -20,6 +21,7 @@ pub(super) struct Merges {
     /// Candidates that may land: tested, or proved before.
     passed: BTreeSet<Commit>,
     files: BTreeMap<TaskId, BTreeSet<String>>,
+    accepted: BTreeMap<TaskId, Commit>,
     rebases: BTreeMap<TaskId, u32>,
     /// Chores that rebase or reverse: a conflict in one of them is the last word.
     rewrites: BTreeSet<Fence>,
@@ -128,7 +130,24 @@ impl Merges {
             Event::ChangeConflicted { task, fence, next, .. } => {
                 self.conflict(*task, *fence, next, facts)
             }
-            Event::ChangeRebased { task, touched, .. } => {
+            Event::PhaseAccepted { task, change, .. } => {
+                self.accepted.insert(*task, change.clone());
+                Ok(())
+            }
+            // It is out of the queue until its reviewers have spoken.
+            Event::CouncilConvened { task, convocation, .. } => {
+                let reviewed = match &convocation.question {
+                    Question::Review { commit } => self.accepted.get(task) == Some(commit),
+                    Question::Problem | Question::Drill { .. } => false,
+                };
+                if reviewed && let Ok(lanes) = self.lanes_of(*task, facts) {
+                    lanes.leave(*task);
+                    self.rebases.remove(task);
+                }
+                Ok(())
+            }
+            Event::ChangeRebased { task, touched, change, .. } => {
+                self.accepted.insert(*task, change.clone());
                 self.files.insert(*task, touched.iter().cloned().collect());
                 Ok(())
             }
@@ -140,6 +159,14 @@ impl Merges {
             }
             Event::TaskMerged { task, .. } => {
                 ensure(self.untold.remove(task), || format!("{task:?} is merged, but never landed"))
+            }
+            // It stood or fell with a task that gave up.
+            Event::TaskBlocked { task, .. } => {
+                self.rebases.remove(task);
+                if let Ok(lanes) = self.lanes_of(*task, facts) {
+                    lanes.leave(*task);
+                }
+                Ok(())
             }
             Event::RetryScheduled { task, from: Restart::Flow, .. }
             | Event::TaskRequeued { task, .. } => {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kapelle_core::calendar::Span;
 use kapelle_core::council::{CouncilId, Size};
 use kapelle_core::event::Interruption;
-use kapelle_core::ledger::{Drawn, Limit, Policy, Pool, Purpose, Purse, Scope};
+use kapelle_core::ledger::{Drawn, Limit, Policy, Pool, Purpose, Purse, ReservationId, Scope};
 use kapelle_core::report::Usage;
 use kapelle_core::task::Task;
 use kapelle_core::time::MINUTE_MS;
@@ -25,6 +25,8 @@ pub(super) struct Books {
     session: u32,
     purses: BTreeMap<Scope, Purse>,
     claims: BTreeMap<Fence, Claim>,
+    /// What sub-agents have of what is reserved for their attempts.
+    parts: BTreeMap<ReservationId, Part>,
     /// What is reserved for councils that sit.
     councils: BTreeMap<CouncilId, Claim>,
     /// Attempts that ended without a bill, and whose money was given back.
@@ -43,13 +45,25 @@ pub(super) struct Books {
 struct Claim {
     mission: MissionId,
     scopes: Vec<Scope>,
+    /// All that is not charged yet.
     usd: Usd,
+    /// The same without what sub-agents have.
     left: Usd,
+    tokens: u64,
     estimate_left: Usd,
     began_at: Timestamp,
     deadline: Timestamp,
     /// Until when the bill is awaited, once the attempt has ended without one.
     awaited: Option<Timestamp>,
+}
+
+/// What a sub-agent has, out of its attempt's money or another sub-agent's.
+#[derive(Debug, Clone)]
+struct Part {
+    fence: Fence,
+    of: Option<ReservationId>,
+    left: Usd,
+    estimate_left: Usd,
 }
 
 /// All that was ever reserved, and what became of it.
@@ -97,6 +111,14 @@ impl Books {
                 *self.tokens.entry(facts.task(*task)?.mission).or_default() += tokens;
                 return self.charge(*task, *fence, *usd, at, facts);
             }
+            Event::SubAgentOpened { fence, sub_agent, of, usd, .. } => {
+                return self.open_part(*fence, *sub_agent, *of, *usd);
+            }
+            Event::SubAgentClosed { task, fence, sub_agent, spent, usage } => {
+                let tokens = usage.iter().map(Usage::tokens).sum::<u64>();
+                *self.tokens.entry(facts.task(*task)?.mission).or_default() += tokens;
+                return self.close_part((*fence, *sub_agent), (*spent, tokens), at, facts);
+            }
             Event::AttemptFinished { fence, .. }
             | Event::AttemptAbandoned { fence, .. }
             | Event::CheckpointRaised { fence, .. } => {
@@ -112,6 +134,7 @@ impl Books {
                     | Interruption::LeaseExpired
                     | Interruption::Overridden
                     | Interruption::MissionPaused
+                    | Interruption::WaveFell { .. }
                     | Interruption::GaveWay { .. } => self.wait(*fence, at),
                     Interruption::ProviderParked => self.release(*fence),
                 };
@@ -181,6 +204,7 @@ impl Books {
             scopes,
             usd: *reserved,
             left: *reserved,
+            tokens: 1,
             estimate_left: drawn.estimate,
             began_at: record.at,
             deadline: *deadline,
@@ -188,6 +212,106 @@ impl Books {
         };
         self.claims.insert(*fence, claim);
         Ok(())
+    }
+
+    /// What a sub-agent gets, its attempt or the sub-agent before it must have.
+    fn open_part(
+        &mut self,
+        fence: Fence,
+        id: ReservationId,
+        of: Option<ReservationId>,
+        usd: Usd,
+    ) -> Verdict {
+        ensure(self.halted.is_none(), || format!("sub-agent {id} starts while halted"))?;
+        let (left, estimate_left) = self.purse_of(fence, of)?;
+        ensure(usd > Usd::ZERO && usd <= *left, || {
+            format!("sub-agent {id} of {fence} gets {usd} out of {left}")
+        })?;
+        let estimate = usd.min(*estimate_left);
+        *left = minus(*left, usd)?;
+        *estimate_left = minus(*estimate_left, estimate)?;
+        self.parts.insert(id, Part { fence, of, left: usd, estimate_left: estimate });
+        Ok(())
+    }
+
+    /// The sum out of which a sub-agent is paid, and the same of the estimate.
+    fn purse_of(
+        &mut self,
+        fence: Fence,
+        of: Option<ReservationId>,
+    ) -> Result<(&mut Usd, &mut Usd), String> {
+        if let Some(id) = of {
+            let part = self.parts.get_mut(&id).filter(|part| part.fence == fence);
+            let part = part.ok_or_else(|| format!("{fence} has no sub-agent {id}"))?;
+            return Ok((&mut part.left, &mut part.estimate_left));
+        }
+        let claim = self.claims.get_mut(&fence).filter(|claim| claim.awaited.is_none());
+        let claim = claim.ok_or_else(|| format!("{fence} has sub-agents, but does not run"))?;
+        Ok((&mut claim.left, &mut claim.estimate_left))
+    }
+
+    /// Gives back what a sub-agent and all below it have left.
+    fn return_part(&mut self, id: ReservationId) -> Verdict {
+        let below: Vec<ReservationId> =
+            self.parts.iter().filter(|(_, part)| part.of == Some(id)).map(|(id, _)| *id).collect();
+        below.into_iter().try_for_each(|id| self.return_part(id))?;
+        let part = self.parts.remove(&id).ok_or_else(|| format!("no sub-agent {id} is there"))?;
+        let (left, estimate_left) = self.purse_of(part.fence, part.of)?;
+        *left += part.left;
+        *estimate_left += part.estimate_left;
+        Ok(())
+    }
+
+    fn return_parts(&mut self, fence: Fence) -> Verdict {
+        let direct = |part: &Part| part.fence == fence && part.of.is_none();
+        let direct: Vec<ReservationId> =
+            self.parts.iter().filter(|(_, part)| direct(part)).map(|(id, _)| *id).collect();
+        direct.into_iter().try_for_each(|id| self.return_part(id))
+    }
+
+    /// What a sub-agent spent is paid by whoever started it.
+    fn close_part(
+        &mut self,
+        (fence, id): (Fence, ReservationId),
+        (usd, tokens): (Usd, u64),
+        at: Timestamp,
+        facts: &Facts,
+    ) -> Verdict {
+        let of = self.parts.get(&id).and_then(|part| part.of);
+        self.return_part(id)?;
+        let (left, estimate_left) = self.purse_of(fence, of)?;
+        let (covered, expected) = ((*left).min(usd), (*estimate_left).min(usd));
+        *left = minus(*left, covered)?;
+        *estimate_left = minus(*estimate_left, expected)?;
+        let claim = self.claims.get_mut(&fence).ok_or("a sub-agent of no attempt")?;
+        claim.usd = minus(claim.usd, covered)?;
+        claim.tokens =
+            if of.is_none() { claim.tokens.saturating_sub(tokens) } else { claim.tokens };
+        let claim = claim.clone();
+        self.spend(&claim.scopes, usd, (covered, expected))?;
+        self.note_spent(&claim, usd, at);
+        let goes_on = facts.mission(claim.mission).is_ok_and(|m| !m.paused && !m.ended);
+        if usd > covered && goes_on {
+            self.to_stop.insert(claim.mission);
+        }
+        Ok(())
+    }
+
+    /// Reserved becomes spent, and what nobody reserved is excess.
+    fn spend(&mut self, scopes: &[Scope], usd: Usd, (covered, expected): (Usd, Usd)) -> Verdict {
+        for scope in scopes {
+            let covered = weight(*scope, covered, expected);
+            let purse = self.purses.entry(*scope).or_default();
+            purse.reserved = minus(purse.reserved, covered)?;
+            purse.spent += usd;
+            purse.excess += usd.saturating_sub(covered);
+        }
+        self.flow.charged += covered.as_micros();
+        Ok(())
+    }
+
+    fn note_spent(&mut self, claim: &Claim, usd: Usd, at: Timestamp) {
+        self.minute.push((at, last_minute(usd, claim.began_at, at)));
     }
 
     fn convene(&mut self, record: &Record, facts: &Facts) -> Verdict {
@@ -227,6 +351,7 @@ impl Books {
             scopes,
             usd: reserved,
             left: reserved,
+            tokens: 1,
             estimate_left: reserved,
             began_at: record.at,
             deadline: convocation.deadline,
@@ -267,6 +392,9 @@ impl Books {
         facts: &Facts,
     ) -> Verdict {
         ensure(self.billed.insert(fence), || format!("attempt {fence} was charged twice"))?;
+        if self.claims.get(&fence).is_some_and(|claim| claim.awaited.is_none()) {
+            self.return_parts(fence)?;
+        }
         let late = self.unbilled.remove(&fence);
         let Some(claim) = late.clone().or_else(|| self.claims.get(&fence).cloned()) else {
             return Err(format!("{task:?} was charged {usd} for {fence}, which was no attempt"));
@@ -277,19 +405,12 @@ impl Books {
             Some(_) => self.without_claim(&claim, at),
             None => claim.scopes.clone(),
         };
-        for scope in scopes {
-            let covered = weight(scope, covered, expected);
-            let purse = self.purses.entry(scope).or_default();
-            purse.reserved = minus(purse.reserved, covered)?;
-            purse.spent += usd;
-            purse.excess += usd.saturating_sub(covered);
-        }
-        self.flow.charged += covered.as_micros();
+        self.spend(&scopes, usd, (covered, expected))?;
         let goes_on = facts.mission(claim.mission).is_ok_and(|m| !m.paused && !m.ended);
         if usd > claim.usd && goes_on {
             self.to_stop.insert(claim.mission);
         }
-        self.minute.push((at, last_minute(usd, claim.began_at, at)));
+        self.note_spent(&claim, usd, at);
         if let Some(open) = self.claims.get_mut(&fence) {
             open.left = minus(open.left, covered)?;
             open.estimate_left = minus(open.estimate_left, expected)?;
@@ -316,6 +437,7 @@ impl Books {
     /// The attempt has ended without a bill: its money is held for a while.
     fn wait(&mut self, fence: Fence, at: Timestamp) -> Verdict {
         let until = at.plus_ms(self.rules.bill_ms);
+        self.return_parts(fence)?;
         let claim = self.claims.get_mut(&fence);
         let claim = claim.ok_or_else(|| format!("attempt {fence} ended without a reservation"))?;
         claim.awaited = Some(until);
@@ -336,6 +458,9 @@ impl Books {
     }
 
     fn release(&mut self, fence: Fence) -> Verdict {
+        if self.claims.get(&fence).is_some_and(|claim| claim.awaited.is_none()) {
+            self.return_parts(fence)?;
+        }
         let claim = self.claims.remove(&fence);
         let claim = claim.ok_or_else(|| format!("attempt {fence} ended without a reservation"))?;
         for scope in claim.scopes {
@@ -354,6 +479,7 @@ impl Books {
         }
         let held = self.claims.values().chain(self.councils.values());
         let held: u64 = held.map(|claim| claim.left.as_micros()).sum();
+        let held = held + self.parts.values().map(|part| part.left.as_micros()).sum::<u64>();
         let Flow { reserved, charged, released } = self.flow;
         ensure(reserved == charged + released + held, || {
             format!("{reserved} were reserved, but {charged} + {released} + {held} are known")
@@ -387,6 +513,10 @@ impl Books {
         let running = self.claims.iter().find(|(_, claim)| claim.awaited.is_none());
         ensure(!is_over || running.is_none(), || {
             format!("attempt {running:?} still runs after the watchdog's grace")
+        })?;
+        let sits = self.councils.first_key_value();
+        ensure(!is_over || sits.is_none(), || {
+            format!("council {sits:?} still sits after the watchdog's grace")
         })
     }
 
@@ -422,7 +552,8 @@ impl Books {
     fn has_tokens(&self, mission: MissionId) -> bool {
         let used = self.tokens.get(&mission).copied().unwrap_or_default();
         let all = self.claims.values().chain(self.councils.values());
-        let open = all.filter(|claim| claim.mission == mission).count() as u64;
+        let open = all.filter(|claim| claim.mission == mission).map(|claim| claim.tokens);
+        let open = open.sum::<u64>();
         self.rules.tokens.mission_max.is_none_or(|max| used + open < max)
     }
 

@@ -2,6 +2,7 @@
 //! an order has a reason, a person with the right to it and, where it matters, a second one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kapelle_core::approval::{
     Action, ApprovalPolicy, Assessment, Gate, Need, Order, PersonRole, Right, Subject,
@@ -16,7 +17,7 @@ use super::{Facts, Verdict, ensure};
 #[derive(Debug, Default)]
 pub(super) struct Voices {
     roles: BTreeMap<String, PersonRole>,
-    plans: BTreeMap<TaskId, PlannedTask>,
+    plans: BTreeMap<TaskId, Arc<PlannedTask>>,
     touched: BTreeMap<TaskId, Vec<String>>,
     /// How urgent each change was when it was last looked at.
     weighed: BTreeMap<TaskId, Priority>,
@@ -89,6 +90,9 @@ impl Voices {
             Event::TaskBlocked { task, .. } => {
                 self.asked.remove(&Subject::Start(*task));
                 Ok(())
+            }
+            Event::RollbackStarted { tasks, by, .. } if *by == Actor::kapelle() => {
+                self.judge_fall(tasks, facts)
             }
             Event::LeaseGranted { task, .. } if self.begun.insert(*task) => {
                 self.weigh(*task, facts)?;
@@ -195,22 +199,41 @@ impl Voices {
         }
     }
 
+    /// What falls with a wave needs the word that its riskiest task needs (HUM-09).
+    fn judge_fall(&mut self, tasks: &[TaskId], facts: &Facts) -> Verdict {
+        let Some(task) = tasks.first() else { return Ok(()) };
+        let wave = &facts.task(*task)?.wave;
+        let mission = facts.task(*task)?.mission;
+        let in_wave = facts.tasks().filter(|(_, t)| t.mission == mission && t.wave == *wave);
+        let Some((first, _)) = in_wave.into_iter().next() else { return Ok(()) };
+        let subject = Subject::Rollback(first);
+        self.asked.remove(&subject);
+        for task in tasks {
+            self.judge(*task, (Action::Rollback, subject), facts)?;
+        }
+        self.cleared.remove(&subject);
+        Ok(())
+    }
+
     /// People are told of what waits, and of what went ahead, and of nothing else.
     fn judge_notice(&mut self, cause: &Cause, facts: &Facts) -> Verdict {
         let kind = |what: &str| cause.pattern == what || cause.pattern == "…";
         let known = match cause.matter {
-            Matter::Failure(_) | Matter::Pause => true,
+            Matter::Failure(_) | Matter::Pause | Matter::Breaker => true,
             Matter::WentAhead => {
                 let before = self.untold.len();
-                self.untold.retain(|(mission, what)| *mission != cause.mission || !kind(what));
+                self.untold
+                    .retain(|(mission, what)| Some(*mission) != cause.mission || !kind(what));
                 self.untold.len() < before
             }
             Matter::Approval if kind("a delivery") => {
-                facts.mission(cause.mission)?.proposed.is_some()
+                let mission = cause.mission.ok_or("a delivery of no mission")?;
+                facts.mission(mission)?.proposed.is_some()
             }
             Matter::Approval => {
                 let mut asked = self.asked.iter();
-                asked.any(|(subject, asked)| asked.mission == cause.mission && kind(subject.what()))
+                let of = |asked: &Asked| Some(asked.mission) == cause.mission;
+                asked.any(|(subject, asked)| of(asked) && kind(subject.what()))
             }
         };
         ensure(known, || format!("people are told of what is not so: {cause}"))
@@ -283,7 +306,7 @@ impl Voices {
 
     fn assess(&self, rules: &ApprovalPolicy, task: TaskId) -> Assessment {
         let unknown = PlannedTask::default();
-        let plan = self.plans.get(&task).unwrap_or(&unknown);
+        let plan = self.plans.get(&task).map_or(&unknown, Arc::as_ref);
         let assessed = rules.assess(plan, self.touched.get(&task).map_or(&[], Vec::as_slice));
         let priority = self.weighed.get(&task).copied().unwrap_or(assessed.priority);
         Assessment { priority, ..assessed }

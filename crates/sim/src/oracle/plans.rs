@@ -1,6 +1,7 @@
 //! Invariants of plans under way: gaps, batches, operations, steps and estimates.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kapelle_core::approval::OverrideAction;
 use kapelle_core::event::Restart;
@@ -152,7 +153,7 @@ impl Plans {
         &mut self,
         mission: MissionId,
         first: TaskId,
-        tasks: &[PlannedTask],
+        tasks: &[Arc<PlannedTask>],
         facts: &Facts,
     ) -> Verdict {
         for (task, number) in tasks.iter().zip(first.0..) {
@@ -163,7 +164,8 @@ impl Plans {
             };
             self.tasks.insert(TaskId(number), progress);
         }
-        let plan = Plan { goal: None, tasks: tasks.to_vec() };
+        let tasks = tasks.iter().map(|task| PlannedTask::clone(task)).collect();
+        let plan = Plan { goal: None, tasks };
         let batches = Batches::of(&plan, &facts.mission(mission)?.policy.plan.batch);
         self.owed = Some((mission, batches.list().to_vec()));
         Ok(())

@@ -35,6 +35,8 @@ pub(super) struct Queue {
     kept: Option<Fence>,
     /// To whom people gave tasks.
     bound: BTreeMap<TaskId, AgentId>,
+    /// Where agents may work, as the settings write it.
+    territories: BTreeMap<AgentId, Vec<String>>,
 }
 
 /// A task that waits for the same agents as another.
@@ -42,12 +44,14 @@ pub(super) struct Queue {
 struct Rival {
     task: TaskId,
     paid: bool,
+    /// Whoever of its role is free may take it.
+    anywhere: bool,
 }
 
 #[derive(Debug)]
 struct Waiting {
     mission: MissionId,
-    plan: PlannedTask,
+    plan: Arc<PlannedTask>,
     priority: Priority,
     dependents: i64,
     chain_minutes: u32,
@@ -78,8 +82,16 @@ impl Queue {
                 self.judge_room(*task, *to, record.at.ms_since(began_at))?;
                 self.make_room(*task, *to);
             }
+            Event::AttemptFinished { fence, touched, .. } => {
+                let agent = shadow.lease(*fence).map(|lease| lease.agent);
+                let strayed = agent.and_then(|agent| self.outside(agent, touched));
+                ensure(strayed.is_none(), || {
+                    format!("{fence} was accepted, although {agent:?} may not change {strayed:?}")
+                })?;
+            }
             Event::SettingsChanged { settings, .. } => {
                 self.settings = (**settings).clone();
+                self.territories = territories(settings);
                 self.strict_after = match settings.queue.contention {
                     Contention::Hold => self.strict_after.or(Some(self.begun)),
                     Contention::Deprioritise => None,
@@ -137,6 +149,11 @@ impl Queue {
                     self.locks.extend(lock.paths.into_iter().map(|path| (path, held)));
                 }
                 self.judge_files(*task, shadow)?;
+                let files = &self.waiting(*task)?.plan.files;
+                let outside = self.outside(*agent, files);
+                ensure(outside.is_none(), || {
+                    format!("{task:?} is given to {agent}, whose territory has no {outside:?}")
+                })?;
                 self.begun = *fence;
             }
             _ => {}
@@ -179,12 +196,26 @@ impl Queue {
         held.any(|(holder, _)| *holder != id)
     }
 
+    /// The first of these files that the agent has no business with.
+    fn outside<'a>(&self, agent: AgentId, files: &'a [String]) -> Option<&'a String> {
+        let own = self.territories.get(&agent)?;
+        let within = |file: &String| own.iter().any(|pattern| is_below(pattern, file));
+        files.iter().find(|file| !within(file))
+    }
+
+    /// Whether no territory of a role keeps anybody from this task.
+    pub(super) fn is_anywhere(&self, id: TaskId, role: Role) -> bool {
+        let Ok(waiting) = self.waiting(id) else { return true };
+        let mut of_role = self.territories.keys().filter(|agent| agent.role == role);
+        of_role.all(|agent| self.outside(*agent, &waiting.plan.files).is_none())
+    }
+
     /// Whether a lock, and not the lack of a seat, keeps the task waiting.
     pub(super) fn holds(&self, id: TaskId) -> bool {
         self.settings.queue.contention == Contention::Hold && self.is_locked(id)
     }
 
-    fn plan(&mut self, mission: MissionId, first: TaskId, plans: &[PlannedTask]) {
+    fn plan(&mut self, mission: MissionId, first: TaskId, plans: &[Arc<PlannedTask>]) {
         let default = self.settings.queue.default_minutes;
         let mut behind: BTreeMap<&str, (u32, i64)> = BTreeMap::new();
         for (place, plan) in plans.iter().enumerate().rev() {
@@ -259,7 +290,8 @@ impl Queue {
             let held = self.holds(*id) || !providers.are_free(task.mission);
             if Some(role) == wanted && !held && !stopped {
                 let paid = books.affords(task, role, attempt, now);
-                rivals.push(Rival { task: *id, paid });
+                let anywhere = self.is_anywhere(*id, role);
+                rivals.push(Rival { task: *id, paid, anywhere });
             }
         }
         Ok(rivals)
@@ -277,7 +309,7 @@ impl Queue {
             // Others judge what starts without having waited.
             return Ok(());
         }
-        for id in rivals.iter().filter(|rival| rival.paid).map(|rival| rival.task) {
+        for id in rivals.iter().filter(|r| r.paid && r.anywhere).map(|rival| rival.task) {
             let rival = self.waiting(id)?;
             match pick {
                 None => return Err(format!("nobody says why {granted:?} goes first")),
@@ -414,4 +446,13 @@ impl Queue {
     pub(super) fn holds_back(&self, facts: &Facts, shadow: &State) -> bool {
         self.judge_serial(TaskId(0), facts, shadow).is_err()
     }
+}
+
+/// The territories as they are written down, to read them without the engine's help.
+fn territories(settings: &Settings) -> BTreeMap<AgentId, Vec<String>> {
+    settings.territories.iter().map(|(agent, patterns)| (agent, patterns.to_vec())).collect()
+}
+
+fn is_below(pattern: &str, file: &str) -> bool {
+    if pattern.ends_with('/') { file.starts_with(pattern) } else { file == pattern }
 }

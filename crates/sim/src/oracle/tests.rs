@@ -44,7 +44,7 @@ fn judge(then: Vec<Event>) -> Result<(), String> {
             by: Actor("ada".into()),
             at: NOW,
         },
-        Event::PlanAccepted { mission: M1, first_task: TaskId(1), tasks: plan.tasks, gap: None },
+        Event::PlanAccepted { mission: M1, first_task: TaskId(1), tasks: plan.shared(), gap: None },
         Event::ChoreStarted { mission: M1, fence: Fence(1), chore: Chore::Branch(M1) },
         Event::BranchPrepared { mission: M1, fence: Fence(1), tip: root },
     ];

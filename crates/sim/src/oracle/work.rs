@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::approval::{Order, OverrideAction, Subject};
 use kapelle_core::command::CheckResult;
+use kapelle_core::council::Verdict as Ruling;
 use kapelle_core::event::Restart;
 use kapelle_core::flow::{Expectation, Phase};
 use kapelle_core::policy::Policy;
@@ -60,7 +61,8 @@ impl Work {
                 None => Ok(()),
             },
             Event::Overridden { order, .. } => self.reorder(order, facts),
-            Event::ApprovalRejected { subject: Subject::Merge(task), .. } => {
+            Event::ApprovalRejected { subject: Subject::Merge(task), .. }
+            | Event::CouncilDecided { task, verdict: Ruling::Rejected { .. }, .. } => {
                 let flow = &facts.mission_of(*task)?.policy.flow;
                 let progress = self.tasks.entry(*task).or_default();
                 // Whoever does it again does what was skipped, too.

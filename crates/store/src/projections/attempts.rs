@@ -177,6 +177,7 @@ fn write(fence: Fence, attempt: &Attempt, ending: Ending<'_>, changes: &mut Chan
         Interruption::ProviderParked => "provider_parked",
         Interruption::GaveWay { .. } => "gave_way",
         Interruption::Overridden => "overridden",
+        Interruption::WaveFell { .. } => "wave_fell",
     });
     let row = [
         fence.0.into(),

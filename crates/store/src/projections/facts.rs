@@ -25,6 +25,7 @@ impl Fold {
             Event::LeaseGranted { .. }
             | Event::LeaseRenewed { .. }
             | Event::CostCharged { .. }
+            | Event::SubAgentClosed { .. }
             | Event::AttemptFinished { .. }
             | Event::AttemptFailed { .. }
             | Event::AttemptInterrupted { .. }
@@ -60,6 +61,7 @@ impl Fold {
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. }
             | Event::SettingsChanged { .. }
+            | Event::SubAgentOpened { .. }
             | Event::SessionStarted
             | Event::CapRaised { .. }
             | Event::SpendingWarned { .. }
@@ -82,6 +84,9 @@ impl Fold {
             | Event::ChecklistMade { .. }
             | Event::StepCompleted { .. }
             | Event::TaskReported { .. }
+            | Event::AttemptIdle { .. }
+            | Event::AttemptHeard { .. }
+            | Event::CheckNoted { .. }
             | Event::TroubleMet { .. }
             | Event::SolutionRecalled { .. }
             | Event::TaskUnblocked { .. }
@@ -113,6 +118,8 @@ impl Fold {
             | Event::ChoreDue { .. }
             | Event::ChoreWithdrawn { .. }
             | Event::BranchPrepared { .. }
+            | Event::TestQuarantined { .. }
+            | Event::TestReleased { .. }
             | Event::PhaseAccepted { .. }
             | Event::CandidateBuilt { .. }
             | Event::CandidateRejected { .. }
@@ -138,6 +145,10 @@ impl Fold {
             Event::CostCharged { task, fence, usd, usage } => {
                 self.attempts.charge(*fence, *usd, changes);
                 self.cost(record, (*task, *fence), *usd, usage, changes);
+            }
+            Event::SubAgentClosed { task, fence, spent, usage, .. } => {
+                self.attempts.charge(*fence, *spent, changes);
+                self.cost(record, (*task, *fence), *spent, usage, changes);
             }
             Event::AttemptFinished { fence, change, .. } => {
                 let done = Ending { change: Some(change), ..ended("finished", at) };

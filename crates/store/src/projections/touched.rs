@@ -34,6 +34,7 @@ impl Touched {
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. }
             | Event::PlanWarned { .. }
+            | Event::CheckNoted { .. }
             | Event::SessionStarted
             | Event::CapRaised { .. }
             | Event::SpendingWarned { .. }
@@ -48,6 +49,8 @@ impl Touched {
             | Event::OverrideLapsed { .. }
             | Event::ProviderParked { .. }
             | Event::ProviderBack { .. }
+            | Event::TestQuarantined { .. }
+            | Event::TestReleased { .. }
             | Event::BreakerMoved { .. } => {}
             // By which rules tasks are scored.
             Event::SettingsChanged { .. } => self.tasks.extend(state.tasks().map(|task| task.id)),
@@ -63,6 +66,8 @@ impl Touched {
             }
             Event::LeaseGranted { task, fence, .. }
             | Event::CostCharged { task, fence, .. }
+            | Event::SubAgentOpened { task, fence, .. }
+            | Event::SubAgentClosed { task, fence, .. }
             | Event::AttemptFinished { task, fence, .. }
             | Event::AttemptFailed { task, fence, .. }
             | Event::AttemptInterrupted { task, fence, .. }
@@ -73,6 +78,8 @@ impl Touched {
             | Event::ChecklistMade { task, .. }
             | Event::StepCompleted { task, .. }
             | Event::TaskReported { task, .. }
+            | Event::AttemptIdle { task, .. }
+            | Event::AttemptHeard { task, .. }
             | Event::FilesLocked { lock: LockGrant { task, .. } }
             | Event::LocksExpired { task }
             | Event::PrioritySet { task, .. }

@@ -27,6 +27,7 @@ pub(super) fn attempts() -> Table {
         "provider_parked",
         "overridden",
         "gave_way",
+        "wave_fell",
     ];
     let columns = vec![
         int("fence", "a number that is never given twice"),

@@ -1,6 +1,7 @@
 //! Kinds of commands, and how long each may be silent and may run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What a command does, as far as its words tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,23 +43,58 @@ impl Default for Thresholds {
     }
 }
 
-/// Thresholds by kind, and for single commands by how they begin. The longest beginning wins.
+/// What somebody wants otherwise than usual. A silence of zero is none at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThresholdRule {
+    pub silence_ms: Option<u64>,
+    pub kill_ms: Option<u64>,
+    pub limit_ms: Option<u64>,
+}
+
+impl ThresholdRule {
+    fn over(self, usual: Thresholds) -> Thresholds {
+        let or = |own: Option<u64>, usual: Option<u64>| own.or(usual).filter(|ms| *ms > 0);
+        Thresholds {
+            silence_ms: or(self.silence_ms, usual.silence_ms),
+            kill_ms: or(self.kill_ms, usual.kill_ms),
+            limit_ms: self.limit_ms.unwrap_or(usual.limit_ms),
+            ..usual
+        }
+    }
+}
+
+/// Rules by kind, and for single commands by how they begin. The longest beginning wins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ThresholdRules {
-    pub by_kind: BTreeMap<CommandKind, Thresholds>,
-    pub by_beginning: BTreeMap<String, Thresholds>,
+    pub by_kind: BTreeMap<CommandKind, ThresholdRule>,
+    pub by_beginning: BTreeMap<String, ThresholdRule>,
 }
 
 impl ThresholdRules {
     #[must_use]
     pub fn of(&self, words: &[String]) -> Thresholds {
+        self.rule(words).over(CommandKind::of(words).thresholds())
+    }
+
+    /// For a check: everybody waits for its end, and its own limit is the limit. A suite or a script
+    /// may be silent for as long as that (C-19), unless a rule says otherwise.
+    #[must_use]
+    pub fn of_check(&self, command: &str, limit: Duration) -> Thresholds {
+        let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        let kind = CommandKind::of(&words);
+        let may_be_silent = matches!(kind, CommandKind::Test | CommandKind::Other);
+        let usual = kind.thresholds();
+        let kill_ms = usual.kill_ms.filter(|_| !may_be_silent);
+        let rules = self.rule(&words).over(Thresholds { kill_ms, ..usual });
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        Thresholds { limit_ms, background_ms: None, ..rules }
+    }
+
+    fn rule(&self, words: &[String]) -> ThresholdRule {
         let command = words.join(" ");
         let own = self.by_beginning.iter().filter(|(start, _)| is_beginning(start, &command));
-        if let Some((_, rules)) = own.max_by_key(|(start, _)| start.len()) {
-            return rules.clone();
-        }
-        let kind = CommandKind::of(words);
-        self.by_kind.get(&kind).cloned().unwrap_or_else(|| kind.thresholds())
+        let own = own.max_by_key(|(start, _)| start.len()).map(|(_, rule)| rule);
+        own.or_else(|| self.by_kind.get(&CommandKind::of(words))).copied().unwrap_or_default()
     }
 }
 
@@ -68,6 +104,29 @@ fn is_beginning(start: &str, command: &str) -> bool {
 }
 
 impl CommandKind {
+    pub const ALL: [CommandKind; 7] = [
+        CommandKind::Test,
+        CommandKind::Install,
+        CommandKind::GitNetwork,
+        CommandKind::Build,
+        CommandKind::Lint,
+        CommandKind::Edit,
+        CommandKind::Other,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CommandKind::Test => "test",
+            CommandKind::Install => "install",
+            CommandKind::GitNetwork => "git_network",
+            CommandKind::Build => "build",
+            CommandKind::Lint => "lint",
+            CommandKind::Edit => "edit",
+            CommandKind::Other => "other",
+        }
+    }
+
     #[must_use]
     pub fn of(words: &[String]) -> CommandKind {
         let mut words = words.iter().map(String::as_str).skip_while(|word| word.contains('='));
@@ -163,9 +222,30 @@ mod tests {
         }
     }
 
+    /// C-19: a suite that prints nothing for minutes is not dead, and its limit is its own.
+    #[test]
+    fn a_check_may_be_silent_until_its_own_limit_unless_a_rule_says_otherwise() {
+        let limit = Duration::from_secs(900);
+        let rules = ThresholdRules::default();
+        let suite = rules.of_check("cargo test", limit);
+        assert_eq!(
+            (suite.silence_ms, suite.kill_ms, suite.limit_ms),
+            (Some(30_000), None, 900_000)
+        );
+        assert_eq!(suite.background_ms, None);
+        assert_eq!(rules.of_check("eslint .", limit).kill_ms, Some(60_000));
+        let strict = ThresholdRule { kill_ms: Some(120_000), ..ThresholdRule::default() };
+        let rules = ThresholdRules {
+            by_kind: BTreeMap::from([(CommandKind::Test, strict)]),
+            ..ThresholdRules::default()
+        };
+        let suite = rules.of_check("cargo test", limit);
+        assert_eq!((suite.kill_ms, suite.limit_ms), (Some(120_000), 900_000));
+    }
+
     #[test]
     fn a_rule_for_a_command_goes_before_one_for_its_kind() {
-        let limited = |limit_ms| Thresholds { limit_ms, ..Thresholds::default() };
+        let limited = |ms| ThresholdRule { limit_ms: Some(ms), ..ThresholdRule::default() };
         let rules = ThresholdRules {
             by_kind: BTreeMap::from([(CommandKind::Test, limited(1))]),
             by_beginning: BTreeMap::from([

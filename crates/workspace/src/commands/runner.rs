@@ -1,4 +1,4 @@
-//! Running commands for an agent, and telling about them.
+//! Running commands, for agents and as checks, and telling about them.
 
 use std::time::Duration;
 
@@ -68,10 +68,17 @@ pub enum Told {
     BackgroundComplete(CommandResult),
 }
 
-/// The commands of one agent. Any number of them run side by side.
+/// Runs commands and tells about them. Any number of them run side by side.
 #[derive(Debug, Clone)]
 pub struct Commands {
     told: mpsc::UnboundedSender<Told>,
+}
+
+/// The end of a command: its one result, and what its process left, if its end was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub result: CommandResult,
+    pub exit: Option<Exit>,
 }
 
 impl Commands {
@@ -83,22 +90,31 @@ impl Commands {
 
     /// Starts a command and waits for it, but not longer than its agent should wait.
     pub async fn run(&self, order: Order) -> Result<Answer, process::Error> {
-        let Order { id, subtask, spec, rules } = order;
-        let running = process::spawn(spec).await?;
+        let id = order.id;
         let (answer, mut answered) = mpsc::channel(1);
-        let watch = Watch::new(rules, 0);
-        let task = Task {
-            id,
-            subtask,
-            running,
-            watch,
-            begun: Instant::now(),
-            told: self.told.clone(),
-            answer,
-        };
-        tokio::spawn(task.run());
+        let mut task = self.start(order, Some(answer)).await?;
+        tokio::spawn(async move {
+            let ended = task.run().await;
+            task.deliver(ended.result);
+        });
         // The task answers before it ends, whatever happens to the process.
         Ok(answered.recv().await.unwrap_or(Answer::Backgrounded { id }))
+    }
+
+    /// Starts a command and waits for its end. Giving up the wait ends the command.
+    pub async fn run_to_end(&self, order: Order) -> Result<Ended, process::Error> {
+        Ok(self.start(order, None).await?.run().await)
+    }
+
+    async fn start(
+        &self,
+        order: Order,
+        answer: Option<mpsc::Sender<Answer>>,
+    ) -> Result<Task, process::Error> {
+        let Order { id, subtask, spec, rules } = order;
+        let running = process::spawn(spec).await?;
+        let (watch, begun) = (Watch::new(rules, 0), Instant::now());
+        Ok(Task { id, subtask, running, watch, begun, told: self.told.clone(), answer })
     }
 }
 
@@ -109,14 +125,15 @@ struct Task {
     watch: Watch,
     begun: Instant,
     told: mpsc::UnboundedSender<Told>,
-    answer: mpsc::Sender<Answer>,
+    /// Of an agent that may go on before the end.
+    answer: Option<mpsc::Sender<Answer>>,
 }
 
 impl Task {
-    async fn run(mut self) {
+    async fn run(&mut self) -> Ended {
         let mut activity = self.running.activity();
         let (mut exit, mut told_at) = (None, None::<Instant>);
-        while !self.watch.is_done() {
+        loop {
             let wake = self.watch.wake_ms(self.now()).unwrap_or_default();
             let input = tokio::select! {
                 ended = self.running.wait() => match ended {
@@ -128,7 +145,7 @@ impl Task {
                     Err(_) => Input::Lost,
                 },
                 Ok(()) = activity.changed() => {
-                    let bytes = *activity.borrow_and_update();
+                    let bytes = activity.borrow_and_update().bytes;
                     if told_at.is_none_or(|at| at.elapsed() >= OUTPUT_TOLD_EVERY) {
                         told_at = Some(Instant::now());
                         self.tell(Told::Output { id: self.id, bytes });
@@ -138,7 +155,9 @@ impl Task {
                 () = sleep_until(self.begun + Duration::from_millis(wake)) => Input::Tick,
             };
             for action in self.watch.on(input, self.now()) {
-                self.perform(action, exit.as_ref());
+                if let Some(result) = self.perform(action, exit.as_ref()) {
+                    return Ended { result, exit };
+                }
             }
         }
     }
@@ -147,7 +166,8 @@ impl Task {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn perform(&self, action: Action, exit: Option<&Exit>) {
+    /// Gives the result if this was the end.
+    fn perform(&self, action: Action, exit: Option<&Exit>) -> Option<CommandResult> {
         let id = self.id;
         match action {
             Action::Warn { silent_ms } => self.tell(Told::Warning { id, silent_ms }),
@@ -156,7 +176,7 @@ impl Task {
             }
             Action::Background => {
                 self.tell(Told::Backgrounded { id });
-                let _no_longer_waiting = self.answer.try_send(Answer::Backgrounded { id });
+                self.answer(Answer::Backgrounded { id });
             }
             Action::Kill { reason } => {
                 self.running.kill();
@@ -166,13 +186,13 @@ impl Task {
                 };
                 self.escalate(reason);
             }
-            Action::Complete { success, code, error, background } => {
+            Action::Complete { success, code, error, .. } => {
                 let error = error.or_else(|| exit.and_then(of_exit));
                 if let Some(given_up @ CommandError::SafetyNetTriggered) = error {
                     self.escalate(given_up);
                 }
                 let output = exit.map_or_else(|| self.running.tail(), |exit| exit.tail.clone());
-                let result = CommandResult {
+                return Some(CommandResult {
                     id,
                     subtask: self.subtask.clone(),
                     success: success && error.is_none(),
@@ -180,19 +200,25 @@ impl Task {
                     output: last_chars(&output, RESULT_CHARS_MAX).to_owned(),
                     duration: self.begun.elapsed(),
                     error,
-                };
-                self.deliver(result, background);
+                });
             }
         }
+        None
     }
 
     /// To the agent that waits, or by the queue to the one that went on; never both.
-    fn deliver(&self, result: CommandResult, background: bool) {
-        if background {
+    fn deliver(&self, result: CommandResult) {
+        if self.watch.is_background() {
             self.tell(Told::BackgroundComplete(result));
         } else {
             self.tell(Told::Complete { id: self.id, success: result.success });
-            let _no_longer_waiting = self.answer.try_send(Answer::Done(result));
+            self.answer(Answer::Done(result));
+        }
+    }
+
+    fn answer(&self, answer: Answer) {
+        if let Some(agent) = &self.answer {
+            let _no_longer_waiting = agent.try_send(answer);
         }
     }
 
@@ -208,8 +234,9 @@ impl Task {
 }
 
 fn of_exit(exit: &Exit) -> Option<CommandError> {
-    if exit.out_of_memory {
-        return Some(CommandError::OutOfMemory);
+    if exit.over_quota.is_some() {
+        return Some(CommandError::DiskFull);
     }
-    exit.over_quota.as_ref().map(|_| CommandError::DiskFull)
+    // Whoever lost a child to the kernel and went on has ended well.
+    (exit.out_of_memory && exit.code != Some(0)).then_some(CommandError::OutOfMemory)
 }

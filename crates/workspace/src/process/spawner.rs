@@ -6,16 +6,18 @@
 
 use std::io;
 use std::process::{Child, Command};
-use std::sync::{OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::sync::oneshot;
 
-type Request = (Command, oneshot::Sender<io::Result<Child>>);
+use crate::sandbox::Cgroup;
 
-/// Starts a process from the lasting thread.
-pub(super) async fn spawn(command: Command) -> io::Result<Child> {
+type Request = (Command, Option<Arc<Cgroup>>, oneshot::Sender<io::Result<Child>>);
+
+/// Starts a process from the lasting thread, as a member of a group that takes threads.
+pub(super) async fn spawn(command: Command, group: Option<Arc<Cgroup>>) -> io::Result<Child> {
     static REQUESTS: OnceLock<mpsc::Sender<Request>> = OnceLock::new();
     let gone = || io::Error::other("the thread that starts processes is gone");
     let requests = match REQUESTS.get() {
@@ -27,15 +29,18 @@ pub(super) async fn spawn(command: Command) -> io::Result<Child> {
         }
     };
     let (answer, answered) = oneshot::channel();
-    requests.send((command, answer)).map_err(|_| gone())?;
+    requests.send((command, group, answer)).map_err(|_| gone())?;
     answered.await.map_err(|_| gone())?
 }
 
 fn start_thread() -> io::Result<mpsc::Sender<Request>> {
     let (requests, received) = mpsc::channel::<Request>();
     std::thread::Builder::new().name("spawner".into()).spawn(move || {
-        for (mut command, answer) in received {
-            let started = command.spawn();
+        for (mut command, group, answer) in received {
+            let started = match group.filter(|group| group.takes_threads()) {
+                Some(group) => group.with_member(|| command.spawn()),
+                None => command.spawn(),
+            };
             // The command holds our ends of its pipes; they must close before anybody reads.
             drop(command);
             if let Err(Ok(mut unwanted)) = answer.send(started) {

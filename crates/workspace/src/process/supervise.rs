@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::group::Group;
 use super::log::Log;
 use super::quota::Watch;
-use super::{Exit, GRACE, Hold};
+use super::{Exit, Heard, Hold};
 use crate::reaper;
 
 /// After the end of the leader, the output closes as soon as the killed rest of its group is
@@ -30,9 +30,8 @@ pub(super) struct Held {
     /// The name in its environment.
     pub run: String,
     pub hold: Hold,
-    pub limit: Option<Duration>,
-    /// Where the count of printed bytes goes.
-    pub heard: watch::Sender<u64>,
+    /// Where it is told what was printed.
+    pub heard: watch::Sender<Heard>,
 }
 
 pub(super) struct Supervisor {
@@ -42,14 +41,12 @@ pub(super) struct Supervisor {
     log: Log,
     deaths: Signal,
     started: Instant,
-    deadline: Option<Instant>,
     kill_at: Option<Instant>,
-    timed_out: bool,
     run: String,
     hold: Hold,
     quota: Option<Watch>,
     over_quota: Option<String>,
-    heard: watch::Sender<u64>,
+    heard: watch::Sender<Heard>,
 }
 
 impl Supervisor {
@@ -62,7 +59,7 @@ impl Supervisor {
         held: Held,
     ) -> Supervisor {
         let started = Instant::now();
-        let Held { run, hold, limit, heard } = held;
+        let Held { run, hold, heard } = held;
         let quota = hold.quota.clone().map(Watch::start);
         Supervisor {
             child,
@@ -71,9 +68,7 @@ impl Supervisor {
             log,
             deaths,
             started,
-            deadline: limit.and_then(|limit| started.checked_add(limit)),
             kill_at: None,
-            timed_out: false,
             run,
             hold,
             quota,
@@ -88,11 +83,6 @@ impl Supervisor {
             tokio::select! {
                 _ = self.deaths.recv() => {}
                 Some(grace) = stops.recv() => self.stop(grace),
-                () = reached(self.deadline) => {
-                    self.deadline = None;
-                    self.timed_out = true;
-                    self.stop(GRACE);
-                }
                 () = reached(self.kill_at) => {
                     self.kill_at = None;
                     self.group.kill();
@@ -137,7 +127,10 @@ impl Supervisor {
 
     async fn take(&mut self, bytes: &[u8]) {
         self.log.take(bytes).await;
-        self.heard.send_modify(|count| *count += bytes.len() as u64);
+        self.heard.send_modify(|heard| {
+            heard.bytes += bytes.len() as u64;
+            heard.at = Instant::now();
+        });
     }
 
     async fn finish(mut self) -> Exit {
@@ -148,7 +141,6 @@ impl Supervisor {
         Exit {
             code: status.and_then(|status| status.code()),
             signal: status.and_then(|status| status.signal()),
-            timed_out: self.timed_out,
             out_of_memory,
             over_quota: self.over_quota,
             tail,

@@ -17,12 +17,17 @@ use super::Limits;
 /// The names of our groups begin with this, then comes the store.
 const PREFIX: &str = "kapelle-";
 
-/// A killed process leaves its group within milliseconds; this is about two seconds.
-const ROUNDS_MAX: u32 = 200;
-const ROUND_WAIT: Duration = Duration::from_millis(10);
+/// A killed process leaves its group within a millisecond, mostly; all waits are about two seconds.
+const WAIT_FIRST: Duration = Duration::from_millis(1);
+const WAIT_LAST: Duration = Duration::from_millis(1_024);
 
 /// The controllers that bound what a box may use.
 const WANTED: [&str; 2] = ["memory", "pids"];
+
+/// Version 1 has a file to which a single thread writes itself. The kernel then moves nobody else
+/// and waits for nobody; by the other file it holds up every fork of the machine meanwhile.
+const THREADS: &str = "tasks";
+const PROCESSES: &str = "cgroup.procs";
 
 /// Where groups can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +42,17 @@ pub enum Cgroups {
 #[derive(Debug)]
 pub struct Cgroup {
     places: Vec<PathBuf>,
+}
+
+/// Puts whoever calls into a group: its thread where the group takes threads, else its process.
+pub(super) fn join(place: &Path) -> io::Result<()> {
+    let threads = place.join(THREADS);
+    write_itself(&if threads.exists() { threads } else { place.join(PROCESSES) })
+}
+
+fn write_itself(file: &Path) -> io::Result<()> {
+    use std::io::Write;
+    fs::OpenOptions::new().write(true).open(file)?.write_all(b"0")
 }
 
 impl Cgroups {
@@ -122,6 +138,28 @@ impl Cgroup {
         &self.places
     }
 
+    /// Whether a thread can be in it while the rest of its process is not.
+    #[must_use]
+    pub(crate) fn takes_threads(&self) -> bool {
+        !self.places.is_empty() && self.places.iter().all(|place| place.join(THREADS).exists())
+    }
+
+    /// Does something as a member of this group: what the calling thread starts meanwhile is in it,
+    /// without a program in between that joins first. Only for a group that takes threads.
+    pub(crate) fn with_member<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let entered = self.places.iter().try_for_each(|place| join(place));
+        let done = entered.and_then(|()| work());
+        // Back to where our own group is, around this one. It takes us: the rest of us is there.
+        let homes = self.places.iter().filter_map(|place| place.parent());
+        let back = homes.map(|home| write_itself(&home.join(THREADS)));
+        let back = back.fold(Ok(()), io::Result::and);
+        if back.is_err() {
+            // Nobody is told of what was started.
+            self.kill();
+        }
+        back.and(done)
+    }
+
     /// Whether the kernel ended a process in it for want of memory.
     #[must_use]
     pub fn ran_out_of_memory(&self) -> bool {
@@ -142,7 +180,8 @@ impl Cgroup {
             if fs::write(place.join("cgroup.kill"), "1").is_ok() {
                 continue;
             }
-            for pid in members(place) {
+            // A thread of ours may be in it for as long as it takes to start a process there.
+            for pid in members(place).into_iter().filter(|pid| *pid != own_pid()) {
                 let _gone_by_itself = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
         }
@@ -150,12 +189,11 @@ impl Cgroup {
 
     /// Ends everything in it, and waits until it is empty.
     pub async fn clear(&self) {
-        for _ in 0..ROUNDS_MAX {
-            if self.places.iter().all(|place| members(place).is_empty()) {
-                break;
-            }
+        let mut wait = WAIT_FIRST;
+        while wait <= WAIT_LAST && !self.places.iter().all(|place| members(place).is_empty()) {
             self.kill();
-            tokio::time::sleep(ROUND_WAIT).await;
+            tokio::time::sleep(wait).await;
+            wait *= 2;
         }
     }
 }
@@ -169,12 +207,16 @@ impl Drop for Cgroup {
     }
 }
 
+fn own_pid() -> i32 {
+    i32::try_from(std::process::id()).unwrap_or(i32::MAX)
+}
+
 fn lines_of(text: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
 fn members(place: &Path) -> Vec<i32> {
-    let listed = fs::read_to_string(place.join("cgroup.procs")).unwrap_or_default();
+    let listed = fs::read_to_string(place.join(PROCESSES)).unwrap_or_default();
     listed.lines().filter_map(|line| line.parse().ok()).collect()
 }
 

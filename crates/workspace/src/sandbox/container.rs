@@ -163,7 +163,6 @@ mod tests {
             env: [("TOKEN".to_owned(), OsString::from("secret"))].into(),
             lease: Lease { store: "s".into(), fence: Fence(1) },
             log: "/dev/null".into(),
-            timeout: None,
             hold: Hold::default(),
         };
         let engine =

@@ -115,10 +115,11 @@ impl Sandbox {
 async fn container(name: &str, wanted: &Wanted) -> Sandboxing {
     let unusable = |reason: String, hint: &str| Sandboxing::Unusable { reason, hint: hint.into() };
     let Some(program) = find(name) else {
-        return unusable(
-            format!("{name} is not installed"),
-            "install it, or choose another backend",
+        let hint = format!(
+            "install it (apt-get install {name}, dnf install {name}), or choose another box: \
+             [sandbox] backend = \"auto\""
         );
+        return unusable(format!("{name} is not installed"), &hint);
     };
     let Some(image) = wanted.image.clone() else {
         let hint = "name one with your tools in it: [sandbox] image = \"…\"";

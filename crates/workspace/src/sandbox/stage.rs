@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 
 use super::access::Enforced;
 use super::mandate::{Limits, Mandate};
-use super::{access, forward, keeper, syscalls};
+use super::{access, cgroup, forward, keeper, syscalls};
 
 /// As shells have it: the command was not found, or cannot be run.
 const NOT_FOUND: i32 = 127;
@@ -75,7 +75,7 @@ fn perform(args: &[OsString]) -> Result<i32, Error> {
     let (program, arguments) = command.split_first().ok_or(Error::NoCommand)?;
     let start = |source| Error::Start { program: program.to_string_lossy().into_owned(), source };
     for place in &mandate.join {
-        std::fs::write(place.join("cgroup.procs"), "0")
+        cgroup::join(place)
             .map_err(|source| Error::Join { place: place.display().to_string(), source })?;
     }
     let mut command = Command::new(program);

@@ -164,7 +164,7 @@ impl Sandbox {
         Ok(Spec { dir, ..held })
     }
 
-    /// Around all of it: the control group, which has to be joined first, and the quota.
+    /// Around all of it: the control group, which whoever starts it joins first, and the quota.
     fn held(
         &self,
         spec: Spec,
@@ -181,18 +181,17 @@ impl Sandbox {
             dies_with_owner: self.has_namespaces(),
             quota: self.stage.is_some().then_some(quota),
             cgroup: None,
+            joining: Vec::new(),
         };
         let dir = PathBuf::from("/");
-        let (Some(stage), Some(cgroups)) = (&self.stage, &self.cgroups) else {
-            return Ok(Spec { program, args, dir, hold, ..spec });
-        };
-        let group = cgroups.make(&spec.lease.store, &walls.limits).map_err(Error::Cgroup)?;
-        let join = Mandate { join: group.places().to_vec(), ..Mandate::default() };
-        let mut outer = call(stage, &join);
-        outer.push(program.into());
-        outer.extend(args);
-        hold.cgroup = Some(Arc::new(group));
-        Ok(Spec { program: stage.path.clone(), args: outer, dir, hold, ..spec })
+        if let (Some(stage), Some(cgroups)) = (&self.stage, &self.cgroups) {
+            let group = cgroups.make(&spec.lease.store, &walls.limits).map_err(Error::Cgroup)?;
+            let join = Mandate { join: group.places().to_vec(), ..Mandate::default() };
+            hold.joining.push(stage.path.clone().into());
+            hold.joining.extend(call(stage, &join));
+            hold.cgroup = Some(Arc::new(group));
+        }
+        Ok(Spec { program, args, dir, hold, ..spec })
     }
 
     fn forwards(&self, walls: &Walls) -> Result<Vec<Forward>, Error> {

@@ -62,16 +62,20 @@ async fn the_tree_of_another_attempt_cannot_be_read() {
     reading_is_stopped("attempt-2/tree/file").await;
 }
 
+/// The line is a comment to whoever reads the file, so that it stays what it is.
 async fn appending_is_stopped(place: &str) {
     let fixture = Fixture::new();
     let (worktree, walls) = prepared(&fixture).await;
     let path = fixture.path(place);
-    write(&path, "before\n");
-    let command = format!("echo owned >> {}", path.display());
+    if !path.exists() {
+        write(&path, "before\n");
+    }
+    let before = std::fs::read_to_string(&path).unwrap();
+    let command = format!("echo '# owned' >> {}", path.display());
     run_boxed(fixture.shell(worktree.dir(), &command), &walls).await;
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "before\n", "the walls did not hold");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before, "the walls did not hold");
     run(fixture.shell(worktree.dir(), &command)).await;
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "before\nowned\n");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{before}# owned\n"));
 }
 
 #[tokio::test]
@@ -86,7 +90,7 @@ async fn a_hook_cannot_be_changed() {
 
 #[tokio::test]
 async fn the_settings_of_the_repository_cannot_be_changed() {
-    appending_is_stopped("repo/.git/kapelle-test-config").await;
+    appending_is_stopped("repo/.git/config").await;
 }
 
 #[tokio::test]
@@ -283,10 +287,14 @@ async fn memory_is_counted_for_the_whole_box_where_the_kernel_can() {
     let walls = limited(&walls, |limits| limits.memory_bytes = 96 << 20);
     let attack = "perl -e '$SIG{CHLD} = sub { wait; exit 1 if $? }; for (1..4) { if (!fork) { \
                   $x = \"a\" x 30000000; $x =~ tr/a/b/; sleep 1000 } } sleep 1000'";
-    let mut spec = fixture.shell(worktree.dir(), attack);
-    spec.timeout = Some(Duration::from_secs(60));
-    let exit = run_boxed(spec, &walls).await;
+    let exit = within_a_minute(run_boxed(fixture.shell(worktree.dir(), attack), &walls)).await;
     assert!(exit.out_of_memory, "{exit:?}");
+}
+
+/// Giving up on a box ends it.
+async fn within_a_minute(run: impl Future<Output = Exit>) -> Exit {
+    let ended = tokio::time::timeout(Duration::from_secs(60), run).await;
+    ended.unwrap_or_else(|_| panic!("the walls did not hold"))
 }
 
 async fn filling_is_stopped(attack: &str, enough: &str, change: impl FnOnce(&mut Limits)) {
@@ -298,9 +306,7 @@ async fn filling_is_stopped(attack: &str, enough: &str, change: impl FnOnce(&mut
     run(fixture.shell(worktree.dir(), "rm -rf filler")).await;
     // Inside it goes on until somebody stops it; if nobody does, the test does.
     let endless = attack.replace("ENOUGH", "1000000000");
-    let mut spec = fixture.shell(worktree.dir(), &endless);
-    spec.timeout = Some(Duration::from_secs(60));
-    let inside = run_boxed(spec, &walls).await;
+    let inside = within_a_minute(run_boxed(fixture.shell(worktree.dir(), &endless), &walls)).await;
     assert!(inside.over_quota.is_some(), "the walls did not hold: {inside:?}");
 }
 

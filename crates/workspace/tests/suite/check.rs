@@ -1,19 +1,24 @@
 //! Checks on exactly one commit.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kapelle_core::gates::{Objection, Thresholds, frozen};
 use kapelle_core::outcome::{Counts, Percent};
 use kapelle_core::policy::{Parser, Reading};
 use kapelle_workspace::Confinement;
+use kapelle_workspace::baseline::Baselines;
 use kapelle_workspace::check::{Check, CheckRun, run, test_files};
+use kapelle_workspace::commands::{CommandError, Commands, ThresholdRules, Told};
+use kapelle_workspace::reaper::running;
 
 use crate::fixture::{Fixture, path_only, sandbox};
 
 async fn check(fixture: &Fixture, command: &str) -> Check {
     Check {
         command: command.into(),
-        timeout: Duration::from_secs(60),
+        rules: ThresholdRules::default().of_check(command, Duration::from_secs(60)),
+        commands: Commands::new().0,
         reading: Reading::default(),
         env: path_only(),
         readable: Vec::new(),
@@ -36,7 +41,7 @@ async fn a_check_sees_exactly_its_commit() {
     let ran = run(&repo, &fixture.path("check"), &commit, &check(&fixture, command).await).await;
     let ran = ran.unwrap();
     assert!(ran.passed, "{ran:?}");
-    assert_eq!(ran.tail, format!("{commit}\n"));
+    assert_eq!(ran.result.output, format!("{commit}\n"));
 }
 
 /// What a failed check says is what the next attempt has to work with.
@@ -46,19 +51,62 @@ async fn a_failure_is_reported_and_nothing_stays_behind() {
     let (repo, commit) = (fixture.open().await, fixture.head());
     let failing = check(&fixture, "touch made; echo because; exit 4").await;
     let ran = run(&repo, &fixture.path("check"), &commit, &failing).await.unwrap();
-    assert_eq!((ran.passed, ran.exit.code, ran.tail.as_str()), (false, Some(4), "because\n"));
+    let (code, said) = (ran.result.code, ran.result.output.as_str());
+    assert_eq!((ran.passed, code, said), (false, Some(4), "because\n"));
     assert_eq!(std::fs::read_dir(fixture.path("check")).unwrap().count(), 0);
     assert_eq!(fixture.git(&["worktree", "list", "--porcelain"]).matches("worktree ").count(), 1);
 }
 
+/// It ignores being asked, and has put a process out of its own group. Nothing of it lives on.
 #[tokio::test]
-async fn a_check_that_hangs_has_failed() {
+async fn a_check_that_hangs_has_failed_and_is_ended_with_all_that_it_started() {
     let fixture = Fixture::new();
     let (repo, commit) = (fixture.open().await, fixture.head());
-    let mut hanging = check(&fixture, "sleep 1000").await;
-    hanging.timeout = Duration::from_millis(200);
-    let ran = run(&repo, &fixture.path("check"), &commit, &hanging).await.unwrap();
-    assert!(!ran.passed && ran.exit.timed_out, "{ran:?}");
+    let stubborn = "trap '' TERM; (setsid sleep 1000 &); echo begun; sleep 1000";
+    for confinement in [Confinement::Sandboxed(sandbox().await), Confinement::Unsandboxed] {
+        let mut hanging = Check { confinement, ..check(&fixture, stubborn).await };
+        hanging.rules.limit_ms = 200;
+        let ran = run(&repo, &fixture.path("check"), &commit, &hanging).await.unwrap();
+        assert_eq!((ran.passed, ran.result.error), (false, Some(CommandError::TimeLimit)));
+        assert!(ran.story().contains("ended at its time limit"), "{}", ran.story());
+        assert_eq!(running(&fixture.lease().store).unwrap(), [], "nothing lives on");
+    }
+}
+
+/// CMD-02, CMD-03: what is never silent for long is ended when it is; and somebody hears of it first.
+#[tokio::test]
+async fn a_silent_check_is_spoken_of_and_ended_where_its_kind_is_never_silent() {
+    let fixture = Fixture::new();
+    let (repo, commit) = (fixture.open().await, fixture.head());
+    let (commands, mut told) = Commands::new();
+    let mut silent = Check { commands, ..check(&fixture, "echo begun; sleep 1000").await };
+    (silent.rules.silence_ms, silent.rules.kill_ms) = (Some(300), Some(900));
+    let ran = run(&repo, &fixture.path("check"), &commit, &silent).await.unwrap();
+    assert_eq!((ran.passed, ran.result.error), (false, Some(CommandError::Hang)));
+    drop(silent);
+    let mut heard = Vec::new();
+    while let Some(one) = told.recv().await {
+        heard.push(one);
+    }
+    assert!(heard.iter().any(|one| matches!(one, Told::Warning { .. })), "{heard:?}");
+    let id = fixture.lease().fence.0;
+    let escalated = Told::Escalated { id, reason: CommandError::Hang, output: "begun\n".into() };
+    assert!(heard.contains(&escalated), "{heard:?}");
+}
+
+/// CMD-18: behind walls it can do no harm; without them it is not run at all.
+#[tokio::test]
+async fn a_destructive_check_is_refused_without_walls() {
+    let fixture = Fixture::new();
+    let (repo, commit) = (fixture.open().await, fixture.head());
+    let mut destructive = check(&fixture, "true || rm -rf /").await;
+    let ran = run(&repo, &fixture.path("check"), &commit, &destructive).await.unwrap();
+    assert!(ran.passed, "{ran:?}");
+    destructive.confinement = Confinement::Unsandboxed;
+    let refused = run(&repo, &fixture.path("check"), &commit, &destructive).await.unwrap_err();
+    let said =
+        "the check is not run: `rm -rf /` removes everything; it can run in the sandbox only";
+    assert_eq!(refused.to_string(), said);
 }
 
 /// Runs a command whose result is read.
@@ -199,7 +247,7 @@ async fn a_baseline_is_run_once_for_the_same_files() {
     let runs = fixture.path("runs");
     counting.command = format!("echo ran >> {}; exit 3", runs.display());
     counting.confinement = Confinement::Unsandboxed;
-    let mut baselines = kapelle_workspace::baseline::Baselines::default();
+    let baselines = Baselines::default();
     for commit in [&first, &second, &first] {
         let found = baselines.of(&repo, &fixture.path("check"), commit, &counting).await.unwrap();
         assert!(!found.unwrap().passed);
@@ -208,4 +256,58 @@ async fn a_baseline_is_run_once_for_the_same_files() {
     let changed = fixture.commit("readme", "two\n");
     baselines.of(&repo, &fixture.path("check"), &changed, &counting).await.unwrap();
     assert_eq!(std::fs::read_to_string(fixture.path("runs")).unwrap(), "ran\nran\n");
+}
+
+/// A check of this fixture that runs outside of the walls, so that it can be counted and held up.
+async fn outside(fixture: &Fixture, command: &str) -> Check {
+    Check { confinement: Confinement::Unsandboxed, ..check(fixture, command).await }
+}
+
+/// Many changes fail at once where they meet one broken base; it is asked once. Another base does
+/// not wait for it: the first run here ends only when the other one has.
+#[tokio::test]
+async fn a_base_is_run_once_for_all_who_ask_and_holds_up_no_other() {
+    let fixture = Fixture::new();
+    let (repo, first) = (Arc::new(fixture.open().await), fixture.head());
+    let second = fixture.commit("readme", "two\n");
+    let (runs, gate) = (fixture.path("runs"), fixture.path("gate"));
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let command = format!(
+        "if grep -q two readme; then echo > {1}; else echo ran >> {0}; cat {1}; fi",
+        runs.display(),
+        gate.display(),
+    );
+    let baselines = Arc::new(Baselines::default());
+    let mut asking = Vec::new();
+    for (number, commit) in [&first, &first, &first, &second].into_iter().enumerate() {
+        let check = outside(&fixture, &command).await;
+        let check = Check { log: fixture.path(&format!("log{number}")), ..check };
+        let (baselines, repo, commit) = (baselines.clone(), repo.clone(), commit.clone());
+        let dir = fixture.path(&format!("check{number}"));
+        asking.push(tokio::spawn(async move {
+            baselines.of(&repo, &dir, &commit, &check).await.unwrap().unwrap().passed
+        }));
+    }
+    for asked in asking {
+        let answered = tokio::time::timeout(Duration::from_secs(50), asked).await;
+        assert!(answered.expect("one base waits for another").unwrap());
+    }
+    assert_eq!(std::fs::read_to_string(runs).unwrap(), "ran\n");
+}
+
+/// What was cut short said nothing about the base, so it is asked again.
+#[tokio::test]
+async fn a_baseline_that_was_cut_short_is_no_answer() {
+    let fixture = Fixture::new();
+    let (repo, commit) = (fixture.open().await, fixture.head());
+    let baselines = Baselines::default();
+    let once = fixture.path("once");
+    let command = format!("test -e {0} || {{ touch {0}; sleep 1000; }}", once.display());
+    let mut slow = outside(&fixture, &command).await;
+    slow.rules.limit_ms = 300;
+    let dir = fixture.path("check");
+    assert!(baselines.of(&repo, &dir, &commit, &slow).await.unwrap().is_none());
+    slow.rules.limit_ms = 60_000;
+    let answered = baselines.of(&repo, &dir, &commit, &slow).await.unwrap();
+    assert!(answered.is_some_and(|run| run.passed), "asked again");
 }

@@ -71,7 +71,6 @@ impl Fixture {
             env: path_only(),
             lease: self.lease(),
             log: self.path("log"),
-            timeout: None,
             hold: Hold::default(),
         }
     }

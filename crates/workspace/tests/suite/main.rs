@@ -22,6 +22,7 @@ mod rewrite;
 mod sandbox;
 mod secrets;
 mod stacks;
+mod subtask;
 mod tmux;
 mod userns;
 mod worktree;

@@ -20,7 +20,7 @@ async fn ready(pipe: std::path::PathBuf) -> String {
 async fn output_and_code_are_reported_and_logged() {
     let fixture = Fixture::new();
     let exit = run(fixture.shell(&fixture.path("repo"), "echo out; echo err >&2; exit 3")).await;
-    assert_eq!((exit.code, exit.signal, exit.timed_out), (Some(3), None, false));
+    assert_eq!((exit.code, exit.signal), (Some(3), None));
     assert_eq!(exit.tail, "out\nerr\n");
     assert_eq!(std::fs::read_to_string(fixture.path("log")).unwrap(), "out\nerr\n");
 }
@@ -52,16 +52,6 @@ async fn waiting_ends_with_the_process_and_takes_its_group_along() {
     assert_eq!((exit.code, exit.tail.as_str()), (Some(0), "started\n"));
     assert!(begun.elapsed() < LONG);
     assert_eq!(running(&fixture.lease().store).unwrap(), []);
-}
-
-#[tokio::test]
-async fn a_process_is_stopped_at_its_time_limit() {
-    let fixture = Fixture::new();
-    let mut spec = fixture.shell(&fixture.path("repo"), "echo begun; sleep 1000; true");
-    spec.timeout = Some(Duration::from_millis(200));
-    let exit = run(spec).await;
-    assert_eq!((exit.code, exit.signal, exit.timed_out), (None, Some(15), true));
-    assert_eq!(exit.tail, "begun\n");
 }
 
 /// A process gets the chance to save its work, and no more than the chance.
@@ -110,4 +100,23 @@ async fn a_program_that_does_not_exist_is_an_error_of_its_own() {
     let mut spec = fixture.shell(&fixture.path("repo"), "");
     spec.program = "/no/such/program".into();
     assert!(matches!(spawn(spec).await, Err(Error::Start { .. })));
+}
+
+/// WRK-08: how long a process has been silent is known from when it last printed something.
+#[tokio::test]
+async fn it_is_known_when_a_process_last_printed_something() {
+    let fixture = Fixture::new();
+    let pipe = fixture.path("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let command = format!("cat {} > /dev/null; echo here; sleep 1000", pipe.display());
+    let mut running = spawn(fixture.shell(&fixture.path("repo"), &command)).await.unwrap();
+    let mut activity = running.activity();
+    let started = *activity.borrow_and_update();
+    assert_eq!(started.bytes, 0);
+    std::fs::write(&pipe, "go").unwrap();
+    tokio::time::timeout(LONG, activity.changed()).await.unwrap().unwrap();
+    let heard = *activity.borrow_and_update();
+    assert_eq!(heard.bytes, 5);
+    assert!(heard.at > started.at);
+    running.stop(Duration::ZERO).await.unwrap();
 }

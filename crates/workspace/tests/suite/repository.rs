@@ -140,6 +140,8 @@ async fn a_branch_that_is_checked_out_is_not_moved() {
     let refused = repo.advance("main", &one, &two).await;
     assert!(matches!(refused, Err(Error::CheckedOut { .. })), "{refused:?}");
     assert_eq!(repo.branch_tip("main").await.unwrap(), Some(one));
+    let lock = fixture.path("repo/.git/refs/heads/main.lock");
+    assert!(!lock.exists(), "the lock under which it was looked at is gone");
 }
 
 #[tokio::test]

@@ -209,7 +209,7 @@ async fn killing_the_sandbox_leaves_no_process_behind() {
 fn a_sandbox_outlives_the_thread_that_asked_for_it() {
     let fixture = Fixture::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (mut boxed, dir) = runtime.block_on(async {
+    let (boxed, dir) = runtime.block_on(async {
         let (worktree, walls) = prepared(&fixture).await;
         for pipe in ["up", "down"] {
             let path = worktree.dir().join(pipe);
@@ -222,7 +222,6 @@ fn a_sandbox_outlives_the_thread_that_asked_for_it() {
     let handle = runtime.handle().clone();
     let (up, down) = (dir.join("up"), dir.join("down"));
     let started = std::thread::spawn(move || {
-        boxed.timeout = Some(std::time::Duration::from_secs(60));
         let running = handle.block_on(spawn(boxed)).unwrap();
         std::fs::read_to_string(up).unwrap();
         running
@@ -266,4 +265,39 @@ async fn a_link_is_never_opened_for_writing() {
     walls.writable.push(link.clone());
     let refused = sandbox().await.wrap(fixture.shell(worktree.dir(), "true"), &walls);
     assert!(matches!(refused, Err(Error::Path { path, .. }) if path == link));
+}
+
+/// What starts before it is counted, or outside of the group, is limited by nothing. And whoever starts
+/// a box must not stay in its group, or it would be ended with it.
+#[tokio::test]
+async fn a_box_is_in_its_control_group_from_the_start() {
+    let fixture = Fixture::new();
+    let (worktree, walls) = prepared(&fixture).await;
+    if sandbox().await.cgroups().is_none() {
+        eprintln!("SKIPPED: no control groups can be made here");
+        return;
+    }
+    let command = "echo begun; exec sleep 1000";
+    let spec = sandbox().await.wrap(fixture.shell(worktree.dir(), command), &walls).unwrap();
+    let group = spec.hold.cgroup.clone().unwrap();
+    let mut boxed = spawn(spec).await.unwrap();
+    let mut activity = boxed.activity();
+    activity.changed().await.unwrap();
+    for place in group.places() {
+        let members = std::fs::read_to_string(place.join("cgroup.procs")).unwrap();
+        let members: Vec<i32> = members.lines().map(|pid| pid.parse().unwrap()).collect();
+        assert!(members.contains(&boxed.pid()), "{members:?} without {}", boxed.pid());
+        // Bubblewrap, its first process inside, and the command.
+        assert!(members.len() >= 3, "{members:?}");
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(!members.contains(&own), "we are in the box ourselves");
+    }
+    boxed.stop(std::time::Duration::ZERO).await.unwrap();
+    for place in group.places() {
+        assert_eq!(
+            std::fs::read_to_string(place.join("cgroup.procs")).unwrap(),
+            "",
+            "all are gone"
+        );
+    }
 }

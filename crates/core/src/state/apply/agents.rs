@@ -47,6 +47,7 @@ impl State {
         self.ledger.configured(settings.money.clone());
         self.permits.configured(settings.rate.clone());
         self.councils.chamber.configured(settings.council.as_ref());
+        self.tests.configured(settings.flaky);
         self.settings = Arc::new(settings.clone());
         self.retime_notices();
         self.reconfigure_queue();

@@ -49,13 +49,16 @@ impl State {
         let ruled = self.mission(gate.mission).is_some_and(|m| m.policy.approvals.is_some());
         self.approvals.opened(gate);
         // A mission without rules about people has always waited for its delivery in silence.
-        self.raise_notice(Some(cause).filter(|_| ruled), None);
+        let told = ruled || !matches!(subject, Subject::Delivery(_));
+        self.raise_notice(Some(cause).filter(|_| told), None);
         match subject {
             Subject::Start(task) => self.move_to(task, Stage::Approval { subject }),
             // A change that was written anew in the queue leaves it; one that is still before its
             // last check waits when it has passed.
             Subject::Merge(task)
-                if self.task(task).is_some_and(|t| State::is_merging(&t.stage)) =>
+                if self.task(task).is_some_and(|t| {
+                    State::is_merging(&t.stage) || matches!(t.stage, Stage::Review { .. })
+                }) =>
             {
                 self.move_to(task, Stage::Approval { subject });
             }
@@ -138,18 +141,28 @@ impl State {
         let cause = self.approvals.gate(subject).map(|gate| Cause::of_gate(gate.mission, subject));
         self.approvals.rejected(subject, by.clone(), reason);
         self.settle_notice(cause, None);
+        if let Subject::Rollback(first) = subject {
+            self.keep_wave(first);
+        }
         if let Subject::Merge(task) = subject {
             self.approvals.closed(subject);
             let message = format!("rejected by {by}: {reason}");
-            // Whoever is asked to do it again does the phase that was skipped, too.
-            let phase = self.phase_of(task);
-            self.with_task(task, |t| {
-                t.skipped.retain(|skipped| Some(*skipped) != phase);
-                t.last_failure = Some(Failure::new(FailureKind::ValidationFailed, &message));
-                (t.started, t.retrying) = (false, false);
-            });
-            self.move_to(task, Stage::Ready);
+            let failure = Failure::new(FailureKind::ValidationFailed, &message);
+            self.with_task(task, |t| t.last_failure = Some(failure));
+            self.send_back(task);
         }
+    }
+
+    /// The change of the last phase is not good enough: it is done again, from what the phases
+    /// before it left and with what is said against it.
+    pub(in crate::state) fn send_back(&mut self, id: TaskId) {
+        // Whoever is asked to do it again does the phase that was skipped, too.
+        let phase = self.phase_of(id);
+        self.with_task(id, |t| {
+            t.skipped.retain(|skipped| Some(*skipped) != phase);
+            (t.started, t.retrying) = (false, false);
+        });
+        self.move_to(id, Stage::Ready);
     }
 
     /// HUM-11: how long people were busy with it, and how long it waited for them.
@@ -220,6 +233,7 @@ impl State {
                 let at = self.at;
                 self.with_task(id, |t| t.ended_at = Some(at));
                 self.with_mission_of(id, |m| m.failure_rate.succeeded());
+                self.mend_waves(id);
                 self.move_to(id, Stage::Done);
                 self.release_dependents(id);
             }
@@ -228,8 +242,8 @@ impl State {
                 let place = self.place_of(id, *step);
                 self.with_task(id, |t| {
                     t.phase = place.unwrap_or(0);
-                    t.accepted_by_phase.retain(|phase, _| *phase < place.unwrap_or(0));
-                    t.accepted = t.accepted_by_phase.values().next_back().cloned();
+                    t.accepted_by_phase.retain(|(phase, _)| *phase < place.unwrap_or(0));
+                    t.accepted = t.accepted_by_phase.last().map(|(_, commit)| commit.clone());
                     t.skipped.remove(step);
                 });
                 self.restart(id);
@@ -251,7 +265,7 @@ impl State {
     }
 
     /// The check of a change that nobody waits for any more, running, wanted or put off.
-    fn drop_check(&mut self, id: TaskId) {
+    pub(in crate::state) fn drop_check(&mut self, id: TaskId) {
         let chore = Chore::Gate(id);
         self.unwant(id, chore);
         let Some(mission) = self.task(id).map(|task| task.mission) else { return };
@@ -323,6 +337,8 @@ impl State {
         let subject = Subject::Merge(id);
         if self.approvals.is_open(subject) {
             self.move_to(id, Stage::Approval { subject });
+        } else if let Some(council) = self.is_under_review(id) {
+            self.move_to(id, Stage::Review { council });
         } else {
             self.enter_merge_queue(id);
         }

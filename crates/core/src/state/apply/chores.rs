@@ -3,7 +3,9 @@
 use crate::command::CheckResult;
 use crate::effect::Effect;
 use crate::event::{Chore, Event};
+use crate::gates;
 use crate::ids::{Commit, Fence, MissionId, TaskId};
+use crate::limits;
 use crate::merge::Step;
 use crate::mission::MissionStage;
 use crate::state::{Live, State, Timer, gate};
@@ -51,6 +53,7 @@ impl State {
             }
             Event::ChecksFinished { task, fence, commit, results } => {
                 self.chore_done(*fence);
+                self.note_tests(&[*task], commit, results);
                 self.note_checks(*task, commit, results);
             }
             Event::PhaseAccepted { task, change, .. } => self.accept_phase(*task, change),
@@ -103,7 +106,8 @@ impl State {
                 let (commit, policy) = (change.clone(), mission.policy.clone());
                 let named = policy.checks.iter().any(|check| !check.reading.is_plain());
                 let tip = mission.tip.clone().filter(|_| named && gate::shows_first(&policy));
-                Effect::RunChecks { task, commit, tip, policy }
+                let retries = gate::retries(self.task(task)?, &policy);
+                Effect::RunChecks { task, commit, tip, retries, policy }
             }
             Chore::Delivery(id) => {
                 let MissionStage::Approved { commit, .. } = &mission.stage else { return None };
@@ -126,7 +130,8 @@ impl State {
         let next = self.mission(task.mission).and_then(|m| task.next_phase(&m.policy));
         self.with_task(id, |t| {
             t.accepted = Some(change.clone());
-            t.accepted_by_phase.insert(t.phase, change.clone());
+            t.accepted_by_phase.retain(|(phase, _)| *phase < t.phase);
+            t.accepted_by_phase.push((t.phase, change.clone()));
             t.unfinished = None;
             t.resume = None;
             t.phase = next.unwrap_or(t.phase);
@@ -145,10 +150,41 @@ impl State {
         let phase = self.task(id).zip(mission).and_then(|(task, m)| task.phase(&m.policy));
         let shown = results.iter().filter_map(|result| gate::evidence(phase, result));
         let shown: Vec<_> = shown.collect();
+        let done = self.task(id).zip(mission).map(|(t, m)| gate::done(t, &m.policy, results));
         self.with_task(id, |task| {
+            task.done = done.unwrap_or_default();
             task.checked = passed.then(|| commit.clone());
             task.evidence.extend(shown);
         });
+    }
+
+    /// How tests ended on a commit of these tasks; some of them may have done both.
+    pub(in crate::state) fn note_tests(
+        &mut self,
+        tasks: &[TaskId],
+        commit: &Commit,
+        results: &[CheckResult],
+    ) {
+        for result in results {
+            if let Some(first) = result.earlier.as_ref().and_then(|run| run.outcome.as_ref()) {
+                self.tests.ran(commit, &result.name, first);
+            }
+            let Some(outcome) = &result.outcome else { continue };
+            self.tests.ran(commit, &result.name, outcome);
+            let names = outcome.tests.keys().map(|test| gates::name(&result.name, test));
+            let both: Vec<String> =
+                names.filter(|name| self.tests.contradicts(commit, name)).collect();
+            self.note_flaky(tasks, &both);
+        }
+    }
+
+    pub(in crate::state) fn note_flaky(&mut self, tasks: &[TaskId], names: &[String]) {
+        for id in tasks {
+            self.with_task(*id, |task| {
+                let room = limits::MERGE_TESTS_NAMED_MAX.saturating_sub(task.flaky.len());
+                task.flaky.extend(names.iter().take(room).cloned());
+            });
+        }
     }
 
     pub(in crate::state) fn merge(

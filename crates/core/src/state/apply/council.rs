@@ -1,15 +1,15 @@
 //! Councils: who sits, what was voted, what it cost, and what came of it.
 
-use crate::council::{CouncilId, Outcome, Question, Summons, Verdict};
+use crate::council::{Choice, CouncilId, Outcome, Question, Summons, Verdict};
 use crate::escalation::Trouble;
 use crate::event::Event;
-use crate::failure::FailureKind;
+use crate::failure::{Failure, FailureKind};
 use crate::ids::{MissionId, TaskId};
 use crate::money::Usd;
 use crate::routing::ModelName;
 use crate::state::State;
-use crate::state::council::{Advice, Case, Opinion, council_account};
-use crate::task::Stage;
+use crate::state::council::{Advice, AfterReview, Case, Opinion, after_review, council_account};
+use crate::task::{Stage, Task};
 use crate::time::Timestamp;
 
 impl State {
@@ -28,11 +28,13 @@ impl State {
             Event::CouncilDecided { council, task, verdict, cost, .. } => {
                 self.pay_council(*council, *cost, at);
                 self.take_advice(*council, *task, verdict);
+                self.note_objections(*task, *council, verdict);
                 self.councils.chamber.decided(*council, verdict, *cost, at);
                 if self.councils.chamber.session(*council).is_none() {
                     self.end_case(*council);
                     self.disappoint(*task, *council);
                 }
+                self.review(*task, *council, verdict);
             }
             Event::CouncilResolved { council, task, outcome } => {
                 if *outcome == Outcome::Failure {
@@ -41,10 +43,14 @@ impl State {
                 self.councils.chamber.resolved(*council, *outcome, at);
                 self.end_case(*council);
             }
-            Event::CouncilAbandoned { council, cost, .. } => {
+            Event::CouncilAbandoned { council, task, cost } => {
                 self.pay_council(*council, *cost, at);
                 self.councils.chamber.abandoned(*council);
                 self.end_case(*council);
+                let ended = self.task(*task).and_then(|t| self.mission(t.mission));
+                if ended.is_some_and(|mission| !mission.has_ended()) {
+                    self.disappoint(*task, *council);
+                }
             }
             Event::SolutionRecalled { task, key, known } => {
                 let opinion = Opinion {
@@ -77,6 +83,13 @@ impl State {
         let case = Case { task, mission, account, reservation, after_attempt: 0 };
         self.councils.cases.insert(*council, case);
         self.councils.of_task.entry(task).or_default().insert(*council);
+        let holds = |state: &State| state.is_under_review(task) == Some(*council);
+        let waits = |task: &Task| {
+            matches!(task.stage, Stage::Queued | Stage::Merging { checked: false, .. })
+        };
+        if self.task(task).is_some_and(waits) && holds(self) {
+            self.move_to(task, Stage::Review { council: *council });
+        }
         if matches!(because, Summons::Retries(_)) {
             self.with_task(task, |task| task.retrying = true);
             self.move_to(task, Stage::Deliberating { council: *council });
@@ -94,6 +107,54 @@ impl State {
         self.count(mission);
         if let Some(case) = self.councils.cases.get_mut(&council) {
             case.reservation = None;
+        }
+    }
+
+    /// The council that looks at the change of a task, as long as it sits.
+    pub(in crate::state) fn is_under_review(&self, id: TaskId) -> Option<CouncilId> {
+        let change = self.task(id)?.accepted.as_ref()?;
+        let councils = self.councils.of_task.get(&id).into_iter().flatten().copied();
+        let mut reviews = councils.filter(|council| {
+            let session = self.councils.chamber.session(*council);
+            session.is_some_and(|session| {
+                let asked = &session.convocation.question;
+                session.is_sitting() && *asked == Question::Review { commit: change.clone() }
+            })
+        });
+        reviews.next()
+    }
+
+    /// What reviewers have against a change, for whoever does it again.
+    fn note_objections(&mut self, id: TaskId, council: CouncilId, verdict: &Verdict) {
+        let waits = Stage::Review { council };
+        let Verdict::Rejected { .. } = verdict else { return };
+        let Some(session) = self.councils.chamber.session(council) else { return };
+        if self.task(id).is_none_or(|task| task.stage != waits) {
+            return;
+        }
+        let votes = session.votes().unwrap_or_default();
+        let against = votes.iter().filter(|vote| vote.choice == Choice::Reject);
+        let reasons: Vec<String> =
+            against.map(|vote| format!("{}: {}", vote.by, vote.reasoning)).collect();
+        let message = format!("its reviewers rejected the change\n{}", reasons.join("\n"));
+        let failure = Failure::new(FailureKind::ValidationFailed, &message);
+        self.with_task(id, |task| task.last_failure = Some(failure));
+    }
+
+    /// A review has ended: its change goes on, back, or stays until people have seen it.
+    fn review(&mut self, id: TaskId, council: CouncilId, verdict: &Verdict) {
+        let Some(task) = self.task(id) else { return };
+        let Some(mission) = self.mission(task.mission) else { return };
+        if task.stage != (Stage::Review { council }) {
+            return;
+        }
+        let then = after_review(verdict, task.reviews, &mission.policy.reviews);
+        self.with_task(id, |task| task.reviews.held(0));
+        match then {
+            AfterReview::Merge => self.queue_or_wait(id),
+            AfterReview::SendBack => self.send_back(id),
+            // The question to them follows.
+            AfterReview::AskPerson => {}
         }
     }
 
@@ -167,7 +228,7 @@ impl State {
 
     /// A task that no longer waits for its council leaves it without a question.
     pub(in crate::state) fn leave_council(&mut self, old: &Stage) {
-        let Stage::Deliberating { council } = old else { return };
+        let (Stage::Deliberating { council } | Stage::Review { council }) = old else { return };
         let session = self.councils.chamber.session(*council);
         if session.is_some_and(|session| session.is_sitting()) {
             self.councils.stale.insert(*council);

@@ -40,15 +40,26 @@ impl State {
                     self.with_hardship(*task, |h| h.because = Some(letter.because.clone()));
                     self.raise_notice(self.cause_of(*task), Some(*task));
                 }
+                self.break_wave(*task, *task);
             }
-            Event::TaskBlocked { task, on } => self.move_to(*task, Stage::Blocked { on: *on }),
+            Event::TaskBlocked { task, on } => {
+                if self.task(*task).is_some_and(|t| matches!(t.stage, Stage::Gating { .. })) {
+                    self.drop_check(*task);
+                }
+                self.move_to(*task, Stage::Blocked { on: *on });
+                self.break_wave(*task, *on);
+            }
             Event::TaskUnblocked { task } => {
                 // One that had begun when it was blocked is pending again, like one that asked.
                 self.with_task(*task, |t| (t.started, t.retrying) = (false, false));
                 self.wait_or_go(*task);
             }
             Event::TaskRequeued { task, .. } => {
-                self.settle_notice(self.cause_of(*task), Some(*task));
+                if self.task(*task).is_some_and(|t| t.stage == Stage::DeadLetter) {
+                    self.settle_notice(self.cause_of(*task), Some(*task));
+                }
+                self.mend_waves(*task);
+                self.note_more_work(*task);
                 self.with_task(*task, |t| {
                     t.failures.clear();
                     t.begin_anew();

@@ -46,49 +46,38 @@ impl State {
 
     /// Leaves the indexes of the old stage, enters those of the new one.
     pub(in crate::state) fn move_to(&mut self, id: TaskId, stage: Stage) {
-        let Some(task) = self.task(id) else { return };
-        let (mission, old) = (task.mission, task.stage.clone());
-        let leaves_queue = State::is_merging(&old) && !State::is_merging(&stage);
-        self.with_mission(mission, |m| {
-            match &old {
-                Stage::Ready => m.counts.ready = m.counts.ready.saturating_sub(1),
-                Stage::Backoff { .. } | Stage::Deliberating { .. } => m.counts.parked -= 1,
-                Stage::Asking { .. } => m.counts.asking -= 1,
-                Stage::Approval { .. } => m.counts.gated -= 1,
-                Stage::DeadLetter => m.counts.dead -= 1,
-                Stage::Blocked { .. } => m.counts.blocked -= 1,
-                Stage::Done => m.counts.completed -= 1,
-                _ => {}
-            }
-            match &stage {
-                Stage::Ready => m.counts.ready += 1,
-                Stage::Backoff { .. } | Stage::Deliberating { .. } => m.counts.parked += 1,
-                Stage::Asking { .. } => m.counts.asking += 1,
-                Stage::Approval { .. } => m.counts.gated += 1,
-                Stage::Done => m.counts.completed += 1,
-                Stage::RolledBack => m.counts.rolled_back += 1,
-                Stage::DeadLetter => m.counts.dead += 1,
-                Stage::Blocked { .. } => m.counts.blocked += 1,
-                _ => {}
-            }
-        });
-        if let Stage::Backoff { until } = old {
+        let index = (id.0 as usize).wrapping_sub(1);
+        let Some(task) = self.tasks.get_mut(index) else { return };
+        let (mission, counted) = (task.mission, stage.counted());
+        let until = stage.until();
+        let (is_merging, is_final) = (State::is_merging(&stage), stage.is_final());
+        let old = std::mem::replace(&mut task.stage, stage);
+        if old.counted() != counted {
+            self.with_mission(mission, |m| {
+                m.counts.leave(old.counted());
+                m.counts.enter(counted);
+            });
+        }
+        self.scaling_stale = true;
+        if let Some(until) = old.until() {
             self.timers.remove(&(until, Timer::Backoff(id)));
         }
-        if let Stage::Backoff { until } = stage {
+        if let Some(until) = until {
             self.timers.insert((until, Timer::Backoff(id)));
         }
-        self.with_task(id, |task| task.stage = stage);
         self.leave_gate(&old);
         self.leave_council(&old);
         self.reschedule(id, &old);
         self.note_question(id);
-        if leaves_queue {
+        if State::is_merging(&old) && !is_merging {
             self.with_change(id, |queue| queue.withdrawn(id));
         }
-        if self.task(id).is_some_and(|task| task.stage.is_final()) {
+        if is_final {
             self.pass_turn(id);
             self.close_story(id);
+            self.settle_wave(id);
+        } else {
+            self.watch_wave(id);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::merge::{
 };
 use crate::mission::Mission;
 use crate::plan::TaskKind;
-use crate::rollback::{Landing, Migration, Revert, Tree};
+use crate::rollback::{Landing, Migration, Revert, Tree, Word};
 use crate::state::{Live, State, gate};
 use crate::task::{Stage, Task};
 use crate::time::Timestamp;
@@ -33,8 +33,14 @@ impl State {
                 self.chore_done(*fence);
                 self.with_queue(*mission, |queue| queue.built(*lane, onto, steps));
             }
-            Event::LaneTested { mission, fence, lane, candidate, verdict, .. } => {
+            Event::LaneTested { mission, fence, lane, candidate, verdict, results } => {
                 self.chore_done(*fence);
+                let queue = self.mission(*mission).and_then(|m| m.merging.queue.as_ref());
+                let aboard = queue.map(|queue| queue.members(*lane).to_vec()).unwrap_or_default();
+                self.note_tests(&aboard, candidate, results);
+                if let AfterTests::Passed { flaky, .. } = verdict {
+                    self.note_flaky(&aboard, flaky);
+                }
                 self.with_queue(*mission, |queue| judge(queue, *lane, candidate, verdict));
             }
             Event::LanePassed { mission, lane, candidate } => {
@@ -52,8 +58,10 @@ impl State {
             }
             Event::BaselineMeasured { mission, fence, commit, results } => {
                 self.chore_done(*fence);
+                self.note_tests(&[], commit, results);
                 let policy = self.mission(*mission).map(|mission| mission.policy.clone());
-                let failing = gate::failing(&policy.unwrap_or_default(), results);
+                let policy = policy.unwrap_or_default();
+                let failing = gate::failing(&policy, self.tests.quarantine(), results);
                 let failing: Vec<String> = failing.into_iter().collect();
                 self.with_queue(*mission, |queue| queue.baseline_measured(commit, &failing));
             }
@@ -72,6 +80,7 @@ impl State {
                 self.with_mission(*mission, |m| {
                     m.merging.rollbacks.insert(*task, tasks.clone());
                 });
+                self.close_wave_gate(*task);
                 self.withdraw_proposal(*mission);
                 self.sync_merge(*mission);
             }
@@ -79,7 +88,10 @@ impl State {
                 self.chore_done(*fence);
                 self.enqueue_revert(*task, change);
             }
-            Event::RollbackFailed { task, .. } => self.call_off_rollback(*task),
+            Event::RollbackFailed { task, reason } => {
+                self.call_off_wave(*task, reason);
+                self.call_off_rollback(*task);
+            }
             Event::TaskRolledBack { task, at, .. } => self.take_back(*task, *at),
             _ => {}
         }
@@ -178,15 +190,17 @@ impl State {
     /// What is known of a merged task for the day that somebody wants to take it back.
     pub(in crate::state) fn note_landing(&mut self, id: TaskId, onto: &Commit, commit: &Commit) {
         let Some(task) = self.task(id) else { return };
+        let wave = self.mission(task.mission).and_then(|mission| mission.wave_of(task)?.id());
         let landing = Landing {
             task: id,
             name: task.name().to_owned(),
             commits: vec![commit.clone()],
             paths: paths_of(task),
             needs: task.dependencies.iter().copied().collect(),
-            wave: None,
+            wave,
             migration: migration_of(task),
             tree: Tree::Clean,
+            word: if task.irreversible { Word::Irreversible } else { Word::Nothing },
             last_good: onto.clone(),
         };
         self.with_mission_of(id, |m| m.merging.landings.landed(landing));
@@ -444,9 +458,16 @@ fn migration_of(task: &Task) -> Migration {
         let name = path.rsplit('/').next().unwrap_or_default();
         name.starts_with("down.") || name.contains(".down.") || name.contains("_down.")
     };
-    match task.plan.kind {
-        TaskKind::Migration if task.touched.iter().any(is_way_back) => Migration::WithWayBack,
-        TaskKind::Migration => Migration::OneWay,
-        _ => Migration::None,
+    // Where every framework that we know of puts them; what is in a file git cannot tell us.
+    let is_migration = |path: &String| {
+        let mut folders = path.split('/').rev().skip(1);
+        folders.any(|folder| matches!(folder, "migrations" | "migrate" | "migration"))
+            || path.contains("alembic/versions/")
+    };
+    let migrates = task.plan.kind == TaskKind::Migration || task.touched.iter().any(is_migration);
+    match (migrates, task.touched.iter().any(is_way_back)) {
+        (false, _) => Migration::None,
+        (true, true) => Migration::WithWayBack,
+        (true, false) => Migration::OneWay,
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::breaker::BreakerKey;
 use crate::checklist::Checklist;
 use crate::escalation::FailureRate;
-use crate::event::{Chore, Event};
+use crate::event::{Chore, Event, PauseReason};
+use crate::gates::{Done, Reviews};
 use crate::ids::{MissionId, TaskId};
 use crate::mission::{Counts, Merging, Mission, MissionStage, Wants};
 use crate::money::Usd;
@@ -33,6 +34,9 @@ impl State {
                 self.await_renewal(*mission, reason);
                 self.with_mission(*mission, |m| m.paused = Some(reason.clone()));
                 self.note_pause(*mission, reason);
+                if let PauseReason::Wave { wave, .. } = reason {
+                    self.note_wave_told(*mission, wave);
+                }
             }
             Event::MissionResumed { mission, .. } => {
                 self.stop_renewal(*mission);
@@ -120,6 +124,7 @@ impl State {
             riskiest: None,
             to_ask: BTreeSet::new(),
             listed: Wants::default(),
+            waves: BTreeMap::new(),
         });
         self.ledger.mission_capped(*mission, policy.budget.mission_usd_max);
         self.want(*mission, Chore::Branch(*mission));
@@ -129,12 +134,12 @@ impl State {
         &mut self,
         mission: MissionId,
         first: TaskId,
-        plans: &[PlannedTask],
+        plans: &[Arc<PlannedTask>],
     ) {
         let names = plans.iter().zip(first.0..).map(|(plan, n)| (plan.id.clone(), TaskId(n)));
         self.with_mission(mission, |m| {
             m.names.extend(names);
-            m.convoys.planned(plans);
+            m.convoys.planned(plans.iter().map(Arc::as_ref));
         });
         let mut dependents: BTreeMap<TaskId, Vec<TaskId>> = BTreeMap::new();
         for (plan, number) in plans.iter().zip(first.0..) {
@@ -144,7 +149,7 @@ impl State {
             }
             let merged = |id: &TaskId| self.task(*id).is_some_and(|t| t.stage == Stage::Done);
             let done = dependencies.iter().filter(|id| merged(id)).count() as u32;
-            let mut task = new_task(TaskId(number), mission, plan.clone(), dependencies);
+            let mut task = new_task(TaskId(number), mission, Arc::clone(plan), dependencies);
             // A later plan may need what is merged already.
             task.waits_for -= done;
             self.tasks.push(task);
@@ -156,6 +161,7 @@ impl State {
         let end = first.0 + plans.len() as u32;
         self.plan_chains((first.0..end).map(TaskId));
         self.with_mission(mission, |m| m.tasks.extend((first.0..end).map(TaskId)));
+        self.plan_waves(mission, first, plans);
     }
 
     fn needs_of(&self, mission: MissionId, plan: &PlannedTask) -> Vec<TaskId> {
@@ -193,6 +199,7 @@ impl State {
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().filter(|(_, t)| !of_mission(t, self)).collect();
         self.clear_queue_of(id);
+        self.broken_waves.retain(|(mission, _)| *mission != id);
         self.end_councils_of(id);
         self.breakers.forget(&BreakerKey::Mission(id));
         self.with_mission(id, |m| {
@@ -214,7 +221,7 @@ impl State {
     }
 }
 
-fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId>) -> Task {
+fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<TaskId>) -> Task {
     let checklist = Checklist::new(plan.required_actions.clone()).ok().map(Box::new);
     let operations = plan.file_operation_count;
     Task {
@@ -238,7 +245,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         hardship: None,
         asked_at: None,
         skipped: BTreeSet::new(),
-        accepted_by_phase: BTreeMap::new(),
+        accepted_by_phase: Vec::new(),
         accepted: None,
         unfinished: None,
         phase_base: None,
@@ -248,11 +255,15 @@ fn new_task(id: TaskId, mission: MissionId, plan: PlannedTask, needs: Vec<TaskId
         operations: Operations::new(operations),
         checklist,
         said: None,
+        irreversible: false,
         agents: Vec::new(),
         before_in_batch: None,
         next_in_batch: None,
         touched: Arc::default(),
         merged: None,
+        flaky: BTreeSet::new(),
+        done: Done::default(),
+        reviews: Reviews::default(),
         spent: Usd::ZERO,
         tier: None,
         lineage: None,

@@ -2,7 +2,7 @@
 
 use crate::event::{Event, PauseReason};
 use crate::ids::{Fence, MissionId, TaskId};
-use crate::ledger::{Comparison, Limit, Remedy, Scope};
+use crate::ledger::{Charge, Comparison, Limit, Remedy, ReservationId, Scope};
 use crate::limits;
 use crate::mission::MissionStage;
 use crate::money::Usd;
@@ -16,6 +16,16 @@ impl State {
         match event {
             Event::CostCharged { task, fence, usd, usage } => {
                 self.charge(*task, *fence, *usd, usage, at);
+            }
+            Event::SubAgentOpened { fence, sub_agent, of, usd, .. } => {
+                self.sub_agent_opened(*fence, *sub_agent, *of, *usd);
+            }
+            Event::SubAgentClosed { task, fence, sub_agent, spent, usage } => {
+                let parent = self.parent_of(*sub_agent);
+                self.ledger.released(*sub_agent);
+                let charge = self.charge_of(*fence, *spent, tokens_of(usage), at);
+                let charge = charge.map(|charge| Charge { reservation: parent, ..charge });
+                self.pay((*task, *fence), charge, (*spent, usage), at);
             }
             Event::SessionStarted => self.ledger.session_started(at),
             Event::CapRaised { mission, limit: Limit::Retries, usd, .. } => {
@@ -40,9 +50,40 @@ impl State {
         }
     }
 
+    /// What an attempt cost, once it has ended. Its sub-agents have ended with it.
     fn charge(&mut self, id: TaskId, fence: Fence, usd: Usd, usage: &[Usage], at: Timestamp) {
-        let tokens = usage.iter().fold(0, |sum: u64, used| sum.saturating_add(used.tokens()));
-        let charge = self.charge_of(fence, usd, tokens, at);
+        if let Some(reservation) = self.lease(fence).and_then(|lease| lease.reservation) {
+            self.ledger.parts_released(reservation);
+        }
+        let charge = self.charge_of(fence, usd, tokens_of(usage), at);
+        self.pay((id, fence), charge, (usd, usage), at);
+        if let Some(bill) = self.bills.remove(&fence) {
+            self.timers.remove(&(bill.until, Timer::Bill(fence)));
+            self.free(&bill);
+        }
+    }
+
+    fn sub_agent_opened(
+        &mut self,
+        fence: Fence,
+        sub_agent: ReservationId,
+        of: Option<ReservationId>,
+        usd: Usd,
+    ) {
+        let Some(reservation) = self.lease(fence).and_then(|lease| lease.reservation) else {
+            return;
+        };
+        let parent = of.unwrap_or(reservation);
+        self.ledger.part_reserved(sub_agent, parent, usd);
+    }
+
+    fn pay(
+        &mut self,
+        (id, fence): (TaskId, Fence),
+        charge: Option<Charge>,
+        (usd, usage): (Usd, &[Usage]),
+        at: Timestamp,
+    ) {
         if let Some(charge) = &charge {
             self.ledger.charged(charge);
         }
@@ -50,10 +91,6 @@ impl State {
             for used in usage {
                 self.permits.granted(&route.provider, used.tokens(), at);
             }
-        }
-        if let Some(bill) = self.bills.remove(&fence) {
-            self.timers.remove(&(bill.until, Timer::Bill(fence)));
-            self.free(&bill);
         }
         self.with_task(id, |task| task.spent += usd);
         if let Some(agent) = charge.and_then(|charge| charge.account.agent) {
@@ -79,6 +116,9 @@ impl State {
     /// The attempt has ended. What it did not spend goes back, unless its bill is still to come.
     pub(in crate::state) fn end_attempt(&mut self, fence: Fence, billed: Billed, at: Timestamp) {
         let Some(Live::Attempt(lease)) = self.end_live(fence) else { return };
+        if let Some(id) = lease.reservation {
+            self.ledger.parts_released(id);
+        }
         match (billed, lease.billed) {
             (Billed::Later, Billed::Later) => self.await_bill(fence, lease, at),
             _ => {
@@ -93,7 +133,9 @@ impl State {
     fn await_bill(&mut self, fence: Fence, lease: Lease, at: Timestamp) {
         let until = at.plus_ms(self.settings.money.bill_ms);
         self.timers.insert((until, Timer::Bill(fence)));
-        let Lease { task, account, reserved, reservation, granted_at: began_at, .. } = lease;
+        // What its sub-agents have cost is paid already.
+        let reserved = self.uncharged(&lease);
+        let Lease { task, account, reservation, granted_at: began_at, .. } = lease;
         let bill = Bill { task, account, reserved, reservation, began_at, until };
         self.bills.insert(fence, bill);
         while self.bills.len() > limits::BILLS_AWAITED_MAX {
@@ -149,4 +191,8 @@ impl State {
             self.timers.remove(&(at, Timer::Renewal(mission)));
         }
     }
+}
+
+pub(in crate::state) fn tokens_of(usage: &[Usage]) -> u64 {
+    usage.iter().map(Usage::tokens).fold(0, u64::saturating_add)
 }

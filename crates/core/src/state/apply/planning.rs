@@ -37,13 +37,23 @@ impl State {
                     }
                 });
             }
-            Event::TaskReported { task, message, verification_result, red, .. } => {
+            Event::TaskReported {
+                task,
+                message,
+                verification_result,
+                red,
+                rollback_possible,
+                ..
+            } => {
                 let said = Said {
                     message: message.clone(),
                     verification_result: verification_result.clone(),
                     red: red.clone(),
                 };
-                self.with_task(*task, |t| t.said = Some(Box::new(said)));
+                self.with_task(*task, |t| {
+                    t.said = Some(Box::new(said));
+                    t.irreversible |= *rollback_possible == Some(false);
+                });
             }
             // Advice is for people.
             _ => {}

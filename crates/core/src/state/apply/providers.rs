@@ -1,6 +1,7 @@
 //! Providers: who uses whom, and what the ends of attempts tell about them.
 
-use crate::breaker::BreakerKey;
+use crate::breaker::{Breaker, BreakerKey};
+use crate::escalation::Cause;
 use crate::failure::FailureKind;
 use crate::ids::Fence;
 use crate::routing::Route;
@@ -8,6 +9,20 @@ use crate::state::State;
 use crate::state::providers::{Told, told_by};
 
 impl State {
+    /// A provider that is left alone is a person's business (HUM-06), until it is not any more.
+    pub(in crate::state) fn move_breaker(&mut self, key: &BreakerKey, to: Breaker) {
+        self.breakers.moved(key, to);
+        if let BreakerKey::Mission(_) = key {
+            return;
+        }
+        let cause = Cause::of_breaker(key);
+        match (to, self.notices.group(&cause).is_some()) {
+            (Breaker::Open { .. }, false) => self.raise_notice(Some(cause), None),
+            (Breaker::Closed { .. }, true) => self.settle_notice(Some(cause), None),
+            (Breaker::Open { .. } | Breaker::HalfOpen { .. } | Breaker::Closed { .. }, _) => {}
+        }
+    }
+
     /// An attempt begins to use its provider; it may be the one that tries it.
     pub(in crate::state) fn enter(&mut self, route: Option<&Route>, fence: Fence) {
         let Some(Route { provider, tier, .. }) = route else { return };

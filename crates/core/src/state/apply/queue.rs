@@ -16,7 +16,7 @@ impl State {
         let (was, is) = (is_in_hand(old), is_in_hand(&task.stage));
         let (ready, open) = (task.stage == Stage::Ready, is_open(&task.stage));
         // What waits for a person's word keeps its files: nobody should have to say it twice.
-        let gated = matches!(task.stage, Stage::Approval { .. });
+        let gated = matches!(task.stage, Stage::Approval { .. } | Stage::Review { .. });
         let ended = !is && !open && !gated;
         let schedule = &mut self.schedule;
         schedule.in_hand = (schedule.in_hand + u32::from(is)).saturating_sub(u32::from(was));
@@ -130,6 +130,7 @@ fn is_in_hand(stage: &Stage) -> bool {
         | Stage::Backoff { .. }
         | Stage::Deliberating { .. }
         | Stage::Asking { .. }
+        | Stage::Review { .. }
         | Stage::Approval { .. }
         | Stage::Blocked { .. }
         | Stage::Done
@@ -152,6 +153,7 @@ fn is_open(stage: &Stage) -> bool {
         | Stage::Gating { .. }
         | Stage::Queued
         | Stage::Merging { .. }
+        | Stage::Review { .. }
         | Stage::Approval { .. }
         | Stage::Blocked { .. }
         | Stage::Done

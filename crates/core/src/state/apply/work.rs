@@ -4,7 +4,7 @@ use crate::approval::Subject;
 use crate::checklist::Checklist;
 use crate::effect::Effect;
 use crate::event::{Chore, Event, Interruption, Restart};
-use crate::ids::TaskId;
+use crate::ids::{Fence, TaskId};
 use crate::ledger::{Drawn, Purpose};
 use crate::money::Usd;
 use crate::report::ResumeData;
@@ -27,6 +27,13 @@ impl State {
                     self.schedule.locks.extended(lease.task, *expires_at);
                     self.schedule.launches.ended(*fence);
                 }
+            }
+            Event::AttemptIdle { fence, silent_ms, .. } => {
+                let since = Timestamp(at.0.saturating_sub(*silent_ms));
+                self.with_lease(*fence, |lease| lease.idle_since = Some(since));
+            }
+            Event::AttemptHeard { fence, .. } => {
+                self.with_lease(*fence, |lease| lease.idle_since = None);
             }
             Event::AttemptFinished { task, fence, change, touched } => {
                 self.attempted(*task);
@@ -54,6 +61,7 @@ impl State {
                     | Interruption::LeaseExpired
                     | Interruption::MissionPaused
                     | Interruption::Overridden
+                    | Interruption::WaveFell { .. }
                     | Interruption::GaveWay { .. } => Billed::Later,
                 };
                 if let Interruption::GaveWay { to } = cause {
@@ -191,6 +199,7 @@ impl State {
             granted_at: *granted_at,
             expires_at: *expires_at,
             deadline: *deadline,
+            idle_since: None,
         };
         let effect = Effect::RunAttempt {
             task: *task,
@@ -201,6 +210,12 @@ impl State {
             route: route.clone(),
         };
         self.begin_live(*fence, mission, Live::Attempt(lease), effect);
+    }
+
+    fn with_lease(&mut self, fence: Fence, change: impl FnOnce(&mut Lease)) {
+        if let Some(Live::Attempt(lease)) = self.live.get_mut(&fence) {
+            change(lease);
+        }
     }
 
     /// An attempt came to an end of its own: its host is able.
