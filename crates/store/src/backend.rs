@@ -71,9 +71,15 @@ pub(crate) trait Backend: Journal {
 
     /// How far the tables for people reach.
     fn watermark(&self) -> Result<Seq, Error>;
-    /// Writes rows and watermark in one transaction, and nothing if the tables do not reach exactly
-    /// to `from`: then somebody else folds them, and whoever is late must not take them back.
-    fn write_rows(&mut self, changes: &Changes, from: Seq, to: Seq) -> Result<(), Error>;
+    /// Writes rows and watermark in one transaction, and nothing if the store's epoch is another or
+    /// the tables do not reach exactly to the start of the span: then somebody else folds them, and whoever is
+    /// late must not take them back.
+    fn write_rows(
+        &mut self,
+        epoch: Epoch,
+        changes: &Changes,
+        span: (Seq, Seq),
+    ) -> Result<(), Error>;
     /// Empty tables, whatever was there before.
     fn create_tables_anew(&mut self) -> Result<(), Error>;
     fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error>;

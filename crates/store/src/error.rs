@@ -118,7 +118,8 @@ impl From<tokio_postgres::Error> for Error {
             &SqlState::ADMIN_SHUTDOWN
             | &SqlState::CRASH_SHUTDOWN
             | &SqlState::CANNOT_CONNECT_NOW
-            | &SqlState::CONNECTION_FAILURE => Error::Lost { what },
+            | &SqlState::CONNECTION_FAILURE
+            | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => Error::Lost { what },
             _ => Error::Database { what },
         }
     }

@@ -14,10 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::Backend;
 use crate::error::Error;
+use crate::journal::Epoch;
 
+mod approvals;
 mod attempts;
 mod changes;
+mod councils;
 mod facts;
+mod hindrances;
+mod overrides;
 mod people;
 mod rows;
 mod touched;
@@ -35,6 +40,10 @@ pub(crate) struct Fold {
     attempts: attempts::Open,
     agents: attempts::Agents,
     people: people::Open,
+    approvals: approvals::Approvals,
+    overrides: overrides::Overrides,
+    councils: councils::Councils,
+    locks: hindrances::Locks,
 }
 
 /// Whose rows a batch changes.
@@ -56,9 +65,10 @@ enum Team {
 /// Folds what is not in the tables yet.
 pub(crate) fn catch_up(backend: &mut dyn Backend) -> Result<Seq, Error> {
     let (mut fold, mut written) = (Fold::default(), backend.watermark()?);
+    let (_, epoch) = backend.look()?;
     loop {
         let page = backend.read(fold.seq, REBUILD_RECORDS)?;
-        written = fold.take_in(backend, &page, written)?;
+        written = fold.take_in(backend, epoch, &page, written)?;
         if page.len() < REBUILD_RECORDS {
             return Ok(fold.seq);
         }
@@ -99,13 +109,14 @@ impl Fold {
     }
 
     /// Folds the records that follow, and writes the rows of those that the tables do not tell
-    /// yet. `written` is how far they reach; returns how far they reach then.
+    /// yet, as whoever claimed this epoch. `written` is how far they reach; returns how far they reach then.
     ///
     /// After an error the fold may be ahead of the tables: drop it, and let a new one begin from
     /// the start or from a snapshot.
     pub(crate) fn take_in(
         &mut self,
         backend: &mut dyn Backend,
+        epoch: Epoch,
         records: &[Record],
         written: Seq,
     ) -> Result<Seq, Error> {
@@ -117,7 +128,7 @@ impl Fold {
         }
         let [.., last] = &records[known..] else { return Ok(written) };
         let changes = self.changes(&records[known..]);
-        backend.write_rows(&changes, written, last.seq)?;
+        backend.write_rows(epoch, &changes, (written, last.seq))?;
         Ok(last.seq)
     }
 
@@ -125,8 +136,18 @@ impl Fold {
         // Facts are told with the state before the event, where what it ends is still alive.
         self.tell(record, changes);
         self.state.apply(&record.event, record.at);
-        self.attempts.settle(&self.state);
+        self.settle(record, changes);
         self.seq = record.seq;
+    }
+
+    /// What is known only with the state after the record. Nothing here costs more than a look at
+    /// a number, unless it is concerned.
+    fn settle(&mut self, record: &Record, changes: &mut Changes) {
+        self.attempts.settle(&self.state);
+        self.open_votes(record, changes);
+        self.settle_approvals(record, changes);
+        self.settle_orders(record, changes);
+        self.locks.settle(&self.state, record.at, changes);
     }
 
     fn changes(&mut self, records: &[Record]) -> Changes {

@@ -8,18 +8,33 @@
 
 use std::sync::LazyLock;
 
+/// The names that tables have for the variants of an enum: a list for the column, and a function
+/// that gives the one of a value. It does not compile when a variant is missing.
+macro_rules! names {
+    ($of:ident, $all:ident: $type:ty = $($variant:pat => $name:literal),+ $(,)?) => {
+        const $all: &[&str] = &[$($name),+];
+        pub(crate) fn $of(value: &$type) -> &'static str {
+            match value { $($variant => $name),+ }
+        }
+    };
+}
+
+pub(crate) mod councils;
 mod ddl;
+pub(crate) mod hindrances;
 mod missions;
-mod people;
+pub(crate) mod people;
 mod reference;
+mod views;
 mod work;
 
 pub(crate) use ddl::{Dialect, create, drop, upsert};
 pub(crate) use missions::priority;
 pub use reference::reference;
+pub(crate) use views::VIEWS;
 
 /// Raised with every change to what the tables are or hold; they are then made anew.
-pub(crate) const VERSION: i64 = 5;
+pub(crate) const VERSION: i64 = 6;
 
 /// How far the tables have come, and in which form.
 pub(crate) const WATERMARK: &str = "projection_watermark";
@@ -78,9 +93,14 @@ pub(crate) enum Of {
     ModelUsage,
     Checkpoints,
     Approvals,
+    Overrides,
+    Councils,
+    CouncilVotes,
+    Breakers,
+    FileLocks,
 }
 
-static ALL: LazyLock<[Table; 10]> = LazyLock::new(|| {
+static ALL: LazyLock<[Table; 15]> = LazyLock::new(|| {
     [
         missions::missions(),
         missions::tasks(),
@@ -92,27 +112,13 @@ static ALL: LazyLock<[Table; 10]> = LazyLock::new(|| {
         people::model_usage(),
         people::checkpoints(),
         people::approvals(),
+        people::overrides(),
+        councils::councils(),
+        councils::council_votes(),
+        hindrances::breakers(),
+        hindrances::file_locks(),
     ]
 });
-
-/// A view: its name, what it is for, and its query.
-pub(crate) const VIEWS: [(&str, &str, &str); 2] = [
-    (
-        "costs_by_mission",
-        "What each mission has cost, in dollars.",
-        "SELECT id AS mission_id, goal, status, cost_usd_micros / 1e6 AS cost_usd,
-            reserved_usd_micros / 1e6 AS reserved_usd, budget_usd_micros / 1e6 AS budget_usd
-        FROM missions",
-    ),
-    (
-        "usage_by_model",
-        "Tokens of each model, by mission.",
-        "SELECT costs.mission_id, model, sum(input_tokens) AS input_tokens,
-            sum(output_tokens) AS output_tokens
-        FROM model_usage JOIN costs ON costs.seq = model_usage.seq
-        GROUP BY costs.mission_id, model",
-    ),
-];
 
 /// All of them, in an order in which none refers to a later one, but for attempts and agents.
 pub(crate) fn all() -> &'static [Table] {
@@ -200,6 +206,11 @@ mod tests {
             (Of::ModelUsage, "model_usage"),
             (Of::Checkpoints, "checkpoints"),
             (Of::Approvals, "approvals"),
+            (Of::Overrides, "overrides"),
+            (Of::Councils, "councils"),
+            (Of::CouncilVotes, "council_votes"),
+            (Of::Breakers, "breakers"),
+            (Of::FileLocks, "file_locks"),
         ];
         assert_eq!(named.len(), all().len());
         for (of, name) in named {

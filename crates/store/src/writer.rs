@@ -77,8 +77,12 @@ impl Writer {
         wake.tell(opened_at.seq);
         let complaint = Complaint::default();
         let pending = Arc::new(Pending::new(opened_at));
-        let behind =
-            Behind::new(open(&location)?, &pending, queue.clone(), Arc::clone(&complaint))?;
+        let behind = Behind::new(
+            (open(&location)?, epoch),
+            &pending,
+            queue.clone(),
+            Arc::clone(&complaint),
+        )?;
         let following = spawn("kapelle-tables", || behind.run())?;
         let desk = Desk::new(store, inbox, pending, Arc::clone(&wake));
         let appending = spawn("kapelle-store", || desk.run())?;

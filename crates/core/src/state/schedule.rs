@@ -222,7 +222,9 @@ impl State {
         waiting.iter().find(goes_first).map(|pull| pull.task)
     }
 
-    fn urgency(&self, task: &Task) -> Urgency {
+    /// How much the task wants to be next, whatever files others have locked.
+    #[must_use]
+    pub fn urgency(&self, task: &Task) -> Urgency {
         let policy = &self.settings.queue;
         let score = task.standing(policy.default_minutes).score(policy, false);
         Urgency { priority: task.priority, score }
@@ -374,6 +376,12 @@ impl State {
     #[must_use]
     pub fn waiting_for(&self, role: Role) -> Vec<TaskId> {
         self.schedule.queue.list(role)
+    }
+
+    /// Since when the task waits for an agent, if it does.
+    #[must_use]
+    pub fn waits_since(&self, task: TaskId) -> Option<Timestamp> {
+        self.schedule.queue.ticket(task).map(|ticket| ticket.entered_at)
     }
 
     pub(super) fn prioritise(&self, id: TaskId, priority: Priority, by: &Actor) -> Decision {

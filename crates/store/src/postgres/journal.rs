@@ -3,6 +3,10 @@
 //! Invariant: an append is one statement, and so one transaction. It writes nothing unless the
 //! store's epoch is the appender's and the journal ends where it was expected to, and it holds the
 //! epoch's row while it writes, so that nobody can take over in between.
+//!
+//! Who holds that row, and how: an append for itself alone (NO KEY UPDATE), a fold of the tables
+//! beside it (KEY SHARE), so that neither waits for the other; whoever takes over, against both
+//! (UPDATE).
 
 use std::cell::RefCell;
 use std::thread;
@@ -28,7 +32,7 @@ const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 const APPEND: &str =
-    "WITH fence AS MATERIALIZED (SELECT epoch FROM meta WHERE epoch = $1 FOR UPDATE)
+    "WITH fence AS MATERIALIZED (SELECT epoch FROM meta WHERE epoch = $1 FOR NO KEY UPDATE)
     INSERT INTO journal (seq, at, epoch, body, hash)
     SELECT r.seq, r.at, fence.epoch, r.body, r.hash
     FROM fence, unnest($2::bigint[], $3::bigint[], $4::text[], $5::bytea[])
@@ -171,8 +175,9 @@ fn server(location: &Location) -> Result<Server, Error> {
 
 impl Journal for Postgres {
     fn claim_epoch(&mut self) -> Result<Epoch, Error> {
-        let claim = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch";
-        self.on(|link| link.query(claim, Vec::new()))?;
+        let hold = ("SELECT epoch FROM meta FOR UPDATE".to_owned(), Vec::new());
+        let claim = ("UPDATE meta SET epoch = epoch + 1".to_owned(), Vec::new());
+        self.on(|link| link.transaction("BEGIN", vec![hold, claim]))?;
         // Looked at after the claim: nobody but us can have written since.
         self.look_again()?;
         Ok(self.epoch)
@@ -276,8 +281,13 @@ impl Backend for Postgres {
         self.on(tables::watermark)
     }
 
-    fn write_rows(&mut self, changes: &Changes, from: Seq, to: Seq) -> Result<(), Error> {
-        self.on(|link| tables::write(link, changes, (from, to), &self.server.schema))
+    fn write_rows(
+        &mut self,
+        epoch: Epoch,
+        changes: &Changes,
+        span: (Seq, Seq),
+    ) -> Result<(), Error> {
+        self.on(|link| tables::write(link, epoch, changes, span, &self.server.schema))
     }
 
     fn create_tables_anew(&mut self) -> Result<(), Error> {
@@ -357,7 +367,7 @@ fn insert(link: &Link, epoch: Epoch, after: Seq, admitted: &Admitted) -> Result<
     Ok(link.execute(APPEND, params)? as usize == entries.len())
 }
 
-fn look(link: &Link) -> Result<(Head, Epoch), Error> {
+pub(super) fn look(link: &Link) -> Result<(Head, Epoch), Error> {
     let sql = "SELECT meta.epoch, last.seq, last.hash FROM meta
         LEFT JOIN LATERAL (SELECT seq, hash FROM journal ORDER BY seq DESC LIMIT 1) AS last ON true";
     let rows = link.query(sql, Vec::new())?;

@@ -31,6 +31,10 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(2);
 const KEEPALIVE_RETRIES: u32 = 2;
 
+/// A leader that is stopped in the middle of a transaction holds what its successor needs. Less
+/// than a successor waits for an answer (`lead`), so that a take-over does not wait for this too.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(2);
+
 pub(super) type Param = Box<dyn ToSql + Sync + Send>;
 
 /// What a connection is for.
@@ -107,9 +111,11 @@ impl Link {
         let set = format!(
             "SET search_path TO {}, pg_catalog; SET client_min_messages = warning;
             SET tcp_keepalives_idle = {}; SET tcp_keepalives_interval = 1;
-            SET tcp_keepalives_count = {KEEPALIVE_RETRIES}; {only} SELECT {told}",
+            SET tcp_keepalives_count = {KEEPALIVE_RETRIES};
+            SET idle_in_transaction_session_timeout = {}; {only} SELECT {told}",
             server.schema,
             KEEPALIVE_IDLE.as_secs(),
+            IDLE_IN_TRANSACTION.as_millis(),
         );
         let client = Arc::clone(&self.client);
         let said = self.wait(async move { client.simple_query(&set).await })?;

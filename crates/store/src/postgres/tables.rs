@@ -3,8 +3,10 @@
 use kapelle_core::Seq;
 use tokio_postgres::Row;
 
+use super::journal::look;
 use super::link::{Link, Param};
 use crate::error::Error;
+use crate::journal::Epoch;
 use crate::projections::Changes;
 use crate::tables::{Column, Dialect, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
 use crate::value::{Value, clamped};
@@ -31,9 +33,16 @@ pub(super) fn create_anew(link: &Link) -> Result<(), Error> {
     link.batch(format!("{}{}", drop(Dialect::Postgres), create(Dialect::Postgres)))
 }
 
+/// Last of all, and so for a moment only: whoever takes over waits for it, however long the rows
+/// had to wait for somebody's question. Another epoch makes a null, too.
+const FENCE: &str = "WITH fence AS MATERIALIZED (
+        SELECT epoch FROM meta WHERE epoch = $1 FOR KEY SHARE)
+    UPDATE projection_watermark SET seq = NULL WHERE NOT EXISTS (SELECT 1 FROM fence)";
+
 /// The batch, and word of it to those who listen.
 pub(super) fn write(
     link: &Link,
+    claimed: Epoch,
     changes: &Changes,
     (from, to): (Seq, Seq),
     channel: &str,
@@ -54,10 +63,18 @@ pub(super) fn write(
     let tell = "SELECT pg_notify($1, $2)".to_owned();
     let told: Vec<Param> = vec![Box::new(channel.to_owned()), Box::new(format!("head {to}"))];
     statements.push((tell, told));
-    link.lightly(statements).map_err(|error| match watermark(link) {
-        Ok(actual) if actual != from => Error::Overtaken { expected: from, actual },
-        _ => error,
-    })
+    statements.push((FENCE.to_owned(), vec![Box::new(clamped(claimed.0))]));
+    link.lightly(statements).map_err(|error| refusal(link, claimed, from).unwrap_or(error))
+}
+
+/// Why the database refused the batch, if it is not its own affair.
+fn refusal(link: &Link, presented: Epoch, from: Seq) -> Option<Error> {
+    let (_, current) = look(link).ok()?;
+    if current != presented {
+        return Some(Error::StaleEpoch { presented, current });
+    }
+    let actual = watermark(link).ok()?;
+    (actual != from).then_some(Error::Overtaken { expected: from, actual })
 }
 
 fn list(column: &Column, rows: &[&Vec<Value>], at: usize) -> Param {

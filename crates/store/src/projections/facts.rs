@@ -1,11 +1,9 @@
-//! Rows that tell what happened: attempts, costs, checks, questions and approvals, as the events
-//! have it. Exhaustive, so that a new event has to say whether it has something to tell.
+//! Rows that tell what happened: attempts, costs, checks and questions, as the events have it. Exhaustive, so that a new event has to say whether it has something to tell.
 
 use std::collections::BTreeMap;
 
 use kapelle_core::command::CheckResult;
 use kapelle_core::event::Chore;
-use kapelle_core::mission::MissionStage;
 use kapelle_core::report::Usage;
 use kapelle_core::state::Live;
 use kapelle_core::{
@@ -38,13 +36,26 @@ impl Fold {
             Event::CheckpointRaised { .. }
             | Event::CheckpointAnswered { .. }
             | Event::ChangeConflicted { .. }
-            | Event::RollbackStarted { .. }
-            | Event::TaskRequeued { .. }
-            | Event::DeliveryProposed { .. }
-            | Event::DeliveryApproved { .. }
-            | Event::DeliveryRefused { .. }
             | Event::MissionDelivered { .. }
             | Event::MissionCancelled { .. } => self.tell_of_people(record, changes),
+            Event::ApprovalAsked { .. }
+            | Event::ApprovalGiven { .. }
+            | Event::ApprovalRejected { .. }
+            | Event::DeliveryApproved { .. }
+            | Event::DeliveryRefused { .. } => self.tell_of_approvals(record, changes),
+            Event::OverrideProposed { .. }
+            | Event::OverrideLapsed { .. }
+            | Event::Overridden { .. } => self.tell_of_orders(record, changes),
+            Event::CouncilConvened { .. }
+            | Event::VoteCast { .. }
+            | Event::VoteDropped { .. }
+            | Event::CouncilClosed { .. }
+            | Event::CouncilDecided { .. }
+            | Event::CouncilResolved { .. }
+            | Event::CouncilAbandoned { .. } => self.tell_of_councils(record, changes),
+            Event::FilesLocked { .. } | Event::BreakerMoved { .. } => {
+                self.tell_of_hindrances(record, changes);
+            }
             Event::AgentRetired { .. }
             | Event::ScaleRefused { .. }
             | Event::QueueBackedUp { .. }
@@ -59,12 +70,13 @@ impl Fold {
             | Event::SpendingStopped
             | Event::SpendingResumed { .. }
             | Event::ReservationReleased { .. }
-            | Event::FilesLocked { .. }
+            // Nothing of its own: whatever frees a file, the state is asked what is free now.
             | Event::LocksExpired { .. }
+            | Event::RollbackStarted { .. }
+            | Event::DeliveryProposed { .. }
             | Event::PrioritySet { .. }
             | Event::ProviderParked { .. }
             | Event::ProviderBack { .. }
-            | Event::BreakerMoved { .. }
             | Event::PlanWarned { .. }
             | Event::PlanBatched { .. }
             | Event::MissionEstimated { .. }
@@ -76,24 +88,12 @@ impl Fold {
             | Event::AttemptHeard { .. }
             | Event::CheckNoted { .. }
             | Event::TroubleMet { .. }
-            | Event::CouncilConvened { .. }
-            | Event::VoteCast { .. }
-            | Event::VoteDropped { .. }
-            | Event::CouncilClosed { .. }
-            | Event::CouncilDecided { .. }
-            | Event::CouncilResolved { .. }
-            | Event::CouncilAbandoned { .. }
             | Event::SolutionRecalled { .. }
             | Event::TaskUnblocked { .. }
+            | Event::TaskRequeued { .. }
             | Event::PersonNotified { .. }
             | Event::PersonAssigned { .. }
             | Event::WentAhead { .. }
-            | Event::ApprovalAsked { .. }
-            | Event::ApprovalGiven { .. }
-            | Event::ApprovalRejected { .. }
-            | Event::OverrideProposed { .. }
-            | Event::OverrideLapsed { .. }
-            | Event::Overridden { .. }
             | Event::LaneFormed { .. }
             | Event::LaneBuilt { .. }
             | Event::LanePassed { .. }
@@ -140,6 +140,7 @@ impl Fold {
             }
             Event::LeaseRenewed { fence, expires_at } => {
                 self.attempts.renew(*fence, *expires_at, changes);
+                self.extend_locks(*fence, *expires_at, changes);
             }
             Event::CostCharged { task, fence, usd, usage } => {
                 self.attempts.charge(*fence, *usd, changes);
@@ -211,34 +212,26 @@ impl Fold {
                 let Some(fence) = self.attempts.last_of(*task) else { return };
                 self.people.ask(place, (mission, *task, fence), question, changes);
             }
-            // What was proposed is not what will be.
-            Event::RollbackStarted { mission, .. } => self.people.recall(*mission, at, changes),
-            Event::TaskRequeued { task, .. } => {
-                let Some(mission) = self.mission_of(*task) else { return };
-                self.people.recall(mission, at, changes);
-            }
-            Event::DeliveryProposed { mission, commit } => {
-                self.people.propose(place, *mission, commit, changes);
-            }
-            Event::DeliveryApproved { mission, by, .. } => {
-                self.people.approve(*mission, by, at, changes);
-            }
-            Event::DeliveryRefused { mission, reason, .. } => {
-                self.people.deliver(*mission, Some(reason), at, changes);
-                self.propose_again(record, *mission, changes);
-            }
             Event::MissionDelivered { mission, .. } => {
-                self.people.deliver(*mission, None, at, changes);
+                self.approvals.delivered(*mission, at, changes);
+                self.end_mission(*mission, at, changes);
             }
             Event::MissionCancelled { mission, .. } => {
                 self.attempts.cancel(*mission, at, changes);
                 self.people.cancel(*mission, at, changes);
+                self.approvals.cancelled(*mission, at, changes);
+                self.end_mission(*mission, at, changes);
             }
             _ => {}
         }
     }
 
-    fn mission_of(&self, task: TaskId) -> Option<MissionId> {
+    fn end_mission(&mut self, mission: MissionId, at: Timestamp, changes: &mut Changes) {
+        self.overrides.mission_ended(mission, at, changes);
+        self.forget_breaker(mission, at, changes);
+    }
+
+    pub(super) fn mission_of(&self, task: TaskId) -> Option<MissionId> {
         self.state.task(task).map(|task| task.mission)
     }
 
@@ -309,14 +302,6 @@ impl Fold {
                 record.at.into(),
             ];
             changes.put(Of::Checks, row);
-        }
-    }
-
-    /// The target did not take what was approved; the same commit waits for a new approval.
-    fn propose_again(&mut self, record: &Record, mission: MissionId, changes: &mut Changes) {
-        let stage = self.state.mission(mission).map(|mission| &mission.stage);
-        if let Some(MissionStage::Approved { commit, .. }) = stage {
-            self.people.propose((record.seq, record.at), mission, commit, changes);
         }
     }
 }

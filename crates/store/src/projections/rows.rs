@@ -46,6 +46,7 @@ pub(super) fn task(state: &State, task: &Task, mission: &Mission, changes: &mut 
         _ => (None, None),
     };
     let failure = task.last_failure.as_ref();
+    let phase = task.phase(&mission.policy);
     let row = [
         task.id.0.into(),
         task.mission.to_string().into(),
@@ -53,8 +54,11 @@ pub(super) fn task(state: &State, task: &Task, mission: &Mission, changes: &mut 
         Value::from(&task.plan.title),
         Value::name(task.status(mission).name()),
         Value::name(priority(task.priority)),
-        (state.score(task).as_tenths() / 10).into(),
-        task.phase(&mission.policy).map(|phase| Value::name(phase.name())).into(),
+        // Without what others have locked: they change that, and this row would not follow.
+        (state.urgency(task).score.as_tenths() / 10).into(),
+        phase.map(|phase| Value::name(phase.name())).into(),
+        phase.map(|phase| Value::name(phase.role().name())).into(),
+        state.waits_since(task.id).into(),
         task.waits_for.into(),
         blocked_on.into(),
         task.attempts.into(),

@@ -35,7 +35,6 @@ impl Touched {
             | Event::RateUseReported { .. }
             | Event::PlanWarned { .. }
             | Event::CheckNoted { .. }
-            | Event::SettingsChanged { .. }
             | Event::SessionStarted
             | Event::CapRaised { .. }
             | Event::SpendingWarned { .. }
@@ -53,6 +52,8 @@ impl Touched {
             | Event::TestQuarantined { .. }
             | Event::TestReleased { .. }
             | Event::BreakerMoved { .. } => {}
+            // By which rules tasks are scored.
+            Event::SettingsChanged { .. } => self.tasks.extend(state.tasks().map(|task| task.id)),
             Event::ApprovalAsked { gate } => self.subject(state, gate.subject),
             Event::ApprovalGiven { subject, .. } | Event::ApprovalRejected { subject, .. } => {
                 self.subject(state, *subject);

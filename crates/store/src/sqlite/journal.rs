@@ -191,8 +191,13 @@ impl Backend for Sqlite {
         self.tables()?.map_or(Ok(Seq(0)), tables::watermark)
     }
 
-    fn write_rows(&mut self, changes: &Changes, from: Seq, to: Seq) -> Result<(), Error> {
-        tables::write(self.tables_or_refuse()?, &self.conn, changes, (from, to))
+    fn write_rows(
+        &mut self,
+        epoch: Epoch,
+        changes: &Changes,
+        span: (Seq, Seq),
+    ) -> Result<(), Error> {
+        tables::write((self.tables_or_refuse()?, &self.conn), epoch, changes, span)
     }
 
     fn create_tables_anew(&mut self) -> Result<(), Error> {
@@ -275,7 +280,7 @@ fn head(conn: &Connection) -> Result<Head, Error> {
     Ok(head.optional()?.unwrap_or(Head::EMPTY))
 }
 
-fn epoch(conn: &Connection) -> Result<Epoch, Error> {
+pub(super) fn epoch(conn: &Connection) -> Result<Epoch, Error> {
     let mut epoch = conn.prepare_cached("SELECT epoch FROM meta")?;
     Ok(Epoch(epoch.query_row([], |row| unsigned(row, 0))?))
 }
@@ -328,9 +333,10 @@ mod tests {
     fn whoever_folds_late_does_not_take_the_tables_back() {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
-        let nothing = Changes::default();
-        store.write_rows(&nothing, Seq(0), Seq(7)).unwrap();
-        let refused = store.write_rows(&nothing, Seq(0), Seq(3)).unwrap_err().to_string();
+        let (epoch, nothing) = (store.claim_epoch().unwrap(), Changes::default());
+        store.write_rows(epoch, &nothing, (Seq(0), Seq(7))).unwrap();
+        let late = store.write_rows(epoch, &nothing, (Seq(0), Seq(3)));
+        let refused = late.unwrap_err().to_string();
         assert_eq!(refused, "the tables reach record 7, not 0: somebody else folds them");
         assert_eq!(store.watermark().unwrap(), Seq(7));
     }

@@ -10,9 +10,9 @@ use rusqlite::{
     params_from_iter,
 };
 
-use super::journal::seq;
+use super::journal::{epoch, seq};
 use crate::error::Error;
-use crate::journal::Hash;
+use crate::journal::{Epoch, Hash};
 use crate::projections::Changes;
 use crate::tables::{Dialect, Of, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
 use crate::value::{Value, clamped};
@@ -85,13 +85,18 @@ pub(super) fn leave(journal: &Connection) -> Result<(), Error> {
 }
 
 pub(super) fn write(
-    conn: &Connection,
-    journal: &Connection,
+    (conn, journal): (&Connection, &Connection),
+    claimed: Epoch,
     changes: &Changes,
     (from, to): (Seq, Seq),
 ) -> Result<(), Error> {
     let hash = hash_at(journal, to)?;
     let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+    // The file lock of the leader is what holds; this is for whoever did not ask for it.
+    let current = epoch(journal)?;
+    if current != claimed {
+        return Err(Error::StaleEpoch { presented: claimed, current });
+    }
     let sql = "UPDATE projection_watermark SET seq = ?1, hash = ?2 WHERE seq = ?3";
     let moved = tx.prepare_cached(sql)?.execute(params![clamped(to.0), hash, clamped(from.0)])?;
     if moved == 0 {

@@ -1,5 +1,6 @@
 //! How things stand: missions, their tasks, and what waits for what.
 
+use kapelle_core::Role;
 use kapelle_core::failure::FailureKind;
 use kapelle_core::flow::Phase;
 use kapelle_core::mission::MissionStatus;
@@ -81,8 +82,10 @@ pub(super) fn tasks() -> Table {
         text("title", ""),
         one_of("status", Status::ALL.map(Status::name), "see task-states.md"),
         one_of("priority", PRIORITIES.iter().copied().map(priority), ""),
-        int("score", "who is first when several are ready: the highest"),
+        int("score", "who is first when several are ready: the highest, if nobody has its files"),
         one_of("phase", phases(), "the phase that it is in or comes to").or_null(),
+        one_of("role", Role::ALL.map(Role::name), "who does that phase").or_null(),
+        int("ready_at", "since when it waits for an agent, if it does").or_null(),
         int("waits_for", "dependencies that are not merged yet"),
         int("blocked_on", "the task that will never come").or_null().refers_to("tasks"),
         int("attempts", ""),

@@ -15,7 +15,7 @@ use super::pending::{Call, News, Pending};
 use super::{Done, Message};
 use crate::backend::Backend;
 use crate::error::Error;
-use crate::journal::Head;
+use crate::journal::{Epoch, Head};
 use crate::projections::Fold;
 use crate::search::{self, Document};
 use crate::snapshot;
@@ -62,6 +62,8 @@ pub(super) type Complaint = Arc<Mutex<Option<Error>>>;
 
 pub(super) struct Behind {
     store: Box<dyn Backend>,
+    /// The one that the writer claimed.
+    epoch: Epoch,
     pending: Arc<Pending>,
     desk: Sender<Message>,
     /// None: to be taken up from a snapshot, or from the start of the journal.
@@ -72,6 +74,8 @@ pub(super) struct Behind {
     more: bool,
     /// Folding failed; it is not tried again before this.
     fold_after: Option<Instant>,
+    /// Somebody else leads, and folds.
+    deposed: bool,
     /// When the search was extended last, if there is something that it does not know yet.
     unsearchable_since: Option<Instant>,
     /// Extending the search failed; it is not tried again before this.
@@ -93,7 +97,7 @@ struct Snapshots {
 
 impl Behind {
     pub(super) fn new(
-        store: Box<dyn Backend>,
+        (store, epoch): (Box<dyn Backend>, Epoch),
         pending: &Arc<Pending>,
         desk: Sender<Message>,
         complaint: Complaint,
@@ -105,12 +109,14 @@ impl Behind {
         let unsearchable_since = (store.searchable()? < head).then(Instant::now);
         Ok(Behind {
             store,
+            epoch,
             pending: Arc::clone(pending),
             desk,
             fold: None,
             written,
             more: written < head,
             fold_after: None,
+            deposed: false,
             unsearchable_since,
             search_after: None,
             snapshots: Snapshots::default(),
@@ -142,6 +148,9 @@ impl Behind {
     }
 
     fn fold_due(&self, news: &News) -> Option<Instant> {
+        if self.deposed {
+            return None;
+        }
         let since = if self.more { self.rested } else { news.since? + COALESCED };
         let rest = match news.since {
             Some(_) => self.took.min(REST_MAX),
@@ -230,6 +239,7 @@ impl Behind {
             self.fold = None;
             self.more = true;
         }
+        self.deposed = matches!(folded, Err(Error::StaleEpoch { .. }));
         self.fold_after = folded.is_err().then(|| Instant::now() + FOLD_RETRY);
         let mut told = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
         *told = folded.as_ref().err().cloned();
@@ -243,7 +253,7 @@ impl Behind {
         };
         let (given, head) = self.pending.take();
         let records = self.next(fold.seq(), given)?;
-        self.written = fold.take_in(&mut *self.store, &records, self.written)?;
+        self.written = fold.take_in(&mut *self.store, self.epoch, &records, self.written)?;
         self.more = fold.seq() < head.seq;
         self.unsearchable_since.get_or_insert_with(Instant::now);
         self.fold = Some(fold);

@@ -92,12 +92,29 @@ impl Cluster {
         self.order("start");
     }
 
+    fn client(&self) -> Command {
+        let mut client = Command::new(programs().join("psql"));
+        client.args(["-h", &self.dir, "-U", "app", "-d", "postgres", "-AtX"]);
+        client.args(["-v", "ON_ERROR_STOP=1"]).env("PGOPTIONS", "-c client_min_messages=warning");
+        client
+    }
+
+    /// A client that has run this, and stays connected.
+    pub fn session(&self, schema: &str, sql: &str) -> Session {
+        let mut client = self.client();
+        let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut orders = client.stdin.take().unwrap();
+        writeln!(orders, "SET search_path TO {schema}; {sql}\n\\echo ready").unwrap();
+        let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "ready"), "{sql}");
+        Session { client, orders: Some(orders) }
+    }
+
     /// Runs SQL as a person would, with psql, and gives what it prints.
     pub fn psql(&self, schema: &str, sql: &str) -> Result<String, String> {
-        let output = Command::new(programs().join("psql"))
-            .args(["-h", &self.dir, "-U", "app", "-d", "postgres", "-AtX", "-v", "ON_ERROR_STOP=1"])
+        let output = self
+            .client()
             .args(["-c", &format!("SET search_path TO {schema}"), "-c", sql])
-            .env("PGOPTIONS", "-c client_min_messages=warning")
             .output()
             .unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -118,6 +135,19 @@ impl Cluster {
 
     fn keeper(&self) -> MutexGuard<'_, Keeper> {
         self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A person's client that is connected.
+pub struct Session {
+    client: Child,
+    orders: Option<ChildStdin>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.orders = None;
+        self.client.wait().unwrap();
     }
 }
 

@@ -142,19 +142,21 @@ fn an_append_waits_for_a_locked_file() {
 fn an_append_does_not_wait_for_locked_tables() {
     let records = fixture::history(1, 0);
     let (before, after) = records.split_at(records.len() / 2);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let writer = Writer::open(&path).unwrap();
-    append(&writer, Seq(0), before).recv().unwrap().unwrap();
-    let raw = fixture::tables(&path);
-    raw.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let head = append(&writer, before[before.len() - 1].seq, after).recv().unwrap().unwrap().seq;
-    assert_eq!(head, Seq(records.len() as u64));
-    let watermark = || Reader::open(&path).unwrap().watermark().unwrap();
-    assert!(watermark() < head, "somebody wrote into locked tables");
-    raw.execute_batch("COMMIT").unwrap();
-    writer.close().unwrap();
-    assert_eq!(watermark(), head);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        let mut head = append(&writer, Seq(0), before).recv().unwrap().unwrap().seq;
+        let lock = place.lock_tables();
+        // One by one, so that a fold has begun, and waits, while there is still more to append.
+        for record in after {
+            head = append(&writer, head, std::slice::from_ref(record)).recv().unwrap().unwrap().seq;
+        }
+        assert_eq!(head, Seq(records.len() as u64));
+        let watermark = || Reader::open(&place.location).unwrap().watermark().unwrap();
+        assert!(watermark() < head, "{}: somebody wrote into locked tables", place.name);
+        drop(lock);
+        writer.close().unwrap();
+        assert_eq!(watermark(), head, "{}", place.name);
+    }
 }
 
 /// Through a link, whoever made it would choose what is overwritten.

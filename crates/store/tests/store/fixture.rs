@@ -23,11 +23,11 @@ use kapelle_core::{
     Actor, Command, Commit, Effect, Engine, Fence, MissionId, Record, RequestId, Role, Timestamp,
     Usd,
 };
-use kapelle_store::{Epoch, Journal, Location, Sqlite, Writer, tables_path};
+use kapelle_store::{Epoch, Journal, Location, Postgres, Sqlite, Writer, tables_path};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::cluster;
+use crate::{cluster, crowd};
 
 /// A person who let a mission go on so often gives up: it has spent what it may.
 const RESUMES_MAX: u32 = 40;
@@ -41,6 +41,8 @@ pub struct Host {
     commits: u64,
     /// How often somebody let the mission at hand go on.
     resumed: u32,
+    /// People and councils have a say (`crowd`).
+    pub crowded: bool,
 }
 
 fn check(passed: bool) -> CheckResult {
@@ -86,6 +88,13 @@ pub struct Place {
     _dir: Option<TempDir>,
 }
 
+/// Held, and freed when it goes.
+#[allow(dead_code, reason = "they are kept for what ends with them")]
+pub enum TablesLock {
+    File(Connection),
+    Server(cluster::Session),
+}
+
 /// An empty store of every kind that lasts.
 pub fn places() -> [Place; 2] {
     let dir = tempfile::tempdir().unwrap();
@@ -101,6 +110,29 @@ impl Place {
         match self.location.path() {
             Some(path) => tables(path).execute_batch(sql).unwrap(),
             None => drop(cluster::shared().psql(&schema(&self.location), sql).unwrap()),
+        }
+    }
+
+    /// A person's SQL client that has locked tables, until it is dropped.
+    pub fn lock_tables(&self) -> TablesLock {
+        match self.location.path() {
+            Some(path) => {
+                let raw = tables(path);
+                raw.execute_batch("BEGIN IMMEDIATE").unwrap();
+                TablesLock::File(raw)
+            }
+            None => {
+                let sql = "BEGIN; LOCK TABLE missions;";
+                TablesLock::Server(cluster::shared().session(&schema(&self.location), sql))
+            }
+        }
+    }
+
+    /// Takes the project away from whoever leads it, without asking.
+    pub fn take_over(&self) -> Epoch {
+        match self.location.path() {
+            Some(path) => Sqlite::open(path).unwrap().claim_epoch().unwrap(),
+            None => Postgres::open(&self.location).unwrap().claim_epoch().unwrap(),
         }
     }
 
@@ -150,6 +182,7 @@ impl Host {
             luck: seed.wrapping_mul(2) + 1,
             commits: 0,
             resumed: 0,
+            crowded: false,
         };
         host.set_team(2);
         host
@@ -172,6 +205,10 @@ impl Host {
             flow: vec![Phase::Red, Phase::Green],
             checks: vec![check],
             ..Policy::default()
+        };
+        let (plan, policy) = match self.crowded {
+            true => (crowd::PLAN, crowd::rules(policy, self.commits)),
+            false => (plan, policy),
         };
         let base = self.commit();
         self.give(Command::OpenMission {
@@ -197,12 +234,22 @@ impl Host {
         panic!("{mission} does not settle");
     }
 
+    /// Lets things happen until an agent is at work in the first mission.
+    pub fn run_until_somebody_works(&mut self) {
+        while self.engine.state().leases().next().is_none() {
+            assert!(self.chore(MissionId(1)), "nobody works");
+        }
+    }
+
     /// Lets the next thing happen; false when there is none.
     pub fn chore(&mut self, mission: MissionId) -> bool {
         self.now += 500;
         if let Some((fence, effect)) = self.running.pop_first() {
             let command = self.finish(fence, &effect);
             self.give(command);
+            return true;
+        }
+        if self.crowded && (self.councils_sit() || self.people_speak(mission)) {
             return true;
         }
         if self.ask_people(mission) {
@@ -215,6 +262,9 @@ impl Host {
     }
 
     fn disturb(&mut self, mission: MissionId) {
+        if self.crowded {
+            self.people_meddle(mission);
+        }
         if self.chance(40) {
             self.give(Command::HostStarted);
         }
@@ -344,8 +394,15 @@ impl Host {
                 let question = Question { message, resume_id, options: vec!["yes".into()] };
                 AttemptOutcome::Asked { question, change }
             }
+            3..8 if self.crowded => {
+                AttemptOutcome::Failed(Failure::new(FailureKind::AgentError, "it gave up"))
+            }
             2 if self.chance(4) => {
                 AttemptOutcome::Failed(Failure::new(FailureKind::Auth, "the key was refused"))
+            }
+            // What others have touched since cannot be taken back.
+            _ if self.crowded => {
+                AttemptOutcome::Done { change, touched: vec![format!("src/{fence}.rs")] }
             }
             _ => AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()] },
         };
@@ -365,7 +422,7 @@ impl Host {
     }
 
     /// A fixed sequence of numbers without a pattern (splitmix64).
-    fn luck(&mut self) -> u64 {
+    pub fn luck(&mut self) -> u64 {
         self.luck = self.luck.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.luck ^ (self.luck >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

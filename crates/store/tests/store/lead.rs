@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use kapelle_core::{Record, Seq};
 use kapelle_store::{Error, Head, Location, Reader, Writer, verify};
@@ -25,7 +26,7 @@ fn append(writer: &Writer, expected: Seq, records: &[Record]) -> Result<Head, Er
     heard.recv().unwrap()
 }
 
-/// Not a test by itself: leads, and appends the next record for every line that it reads.
+/// Not a test by itself: leads, and for every line that it reads appends the next record, or folds.
 #[test]
 fn child_leads() {
     let Ok(place) = std::env::var(CHILD_STORE) else { return };
@@ -34,7 +35,16 @@ fn child_leads() {
     println!("\nleading");
     let records = records();
     let mut head = writer.opened_at().seq;
-    for _order in std::io::stdin().lines() {
+    for order in std::io::stdin().lines() {
+        if order.unwrap() == "fold" {
+            let (told, heard) = mpsc::channel();
+            writer.flush(move |done| told.send(done).unwrap());
+            match heard.recv().unwrap() {
+                Ok(to) => println!("fold: all, up to {to}"),
+                Err(why) => println!("fold: {why}"),
+            }
+            continue;
+        }
         let next = &records[head.0 as usize..][..1];
         match append(&writer, head, next) {
             Ok(to) => {
@@ -70,6 +80,10 @@ impl Leader {
 
     fn order(&mut self) {
         writeln!(self.orders, "append").unwrap();
+    }
+
+    fn order_fold(&mut self) {
+        writeln!(self.orders, "fold").unwrap();
     }
 
     /// The next line that begins so.
@@ -140,6 +154,47 @@ fn a_leader_that_was_stopped_is_refused_when_it_wakes() {
     new.close().unwrap();
     assert_eq!(verify(&location).unwrap().records, records.len() as u64);
     // It was stopped before it had folded what it appended; that must not come back either.
+    let reader = Reader::open(&location).unwrap();
+    assert_eq!(reader.wrong_tables().unwrap(), [""; 0]);
+    assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64));
+}
+
+/// Stopped when all that its fold lacks is the word to commit, it holds what its successor has to
+/// take. The server ends that by itself, and what was folded goes with it.
+#[test]
+fn a_leader_that_was_stopped_in_its_fold_keeps_nobody_waiting() {
+    let (url, location) = place("lead_folding");
+    let schema = fixture::schema(&location);
+    let mut old = Leader::start(&url, "lead_folding");
+    let ask = |sql: &str| cluster::shared().psql(&schema, sql).unwrap();
+    // The server knows the statements of the second fold from the first, so what waits is the fold.
+    old.order();
+    old.order_fold();
+    old.line("fold: all, up to 1");
+    let lock = "BEGIN; LOCK TABLE projection_watermark;";
+    let person = cluster::shared().session(&schema, lock);
+    old.order();
+    old.line("appended 2");
+    let waiting = format!(
+        "SELECT count(*) FROM pg_locks
+        WHERE NOT granted AND relation = '{schema}.projection_watermark'::regclass"
+    );
+    let patience = Instant::now() + Duration::from_secs(20);
+    while ask(&waiting) == "0" {
+        assert!(Instant::now() < patience, "it does not fold");
+    }
+    old.signal(Signal::SIGSTOP);
+    drop(person);
+
+    let new = Writer::open(&location).unwrap();
+    let records = records();
+    append(&new, Seq(2), &records[2..]).unwrap();
+    new.close().unwrap();
+
+    old.signal(Signal::SIGCONT);
+    old.order_fold();
+    // It finds that there is nothing left to do, or that it is not the one to do it.
+    old.line("fold: ");
     let reader = Reader::open(&location).unwrap();
     assert_eq!(reader.wrong_tables().unwrap(), [""; 0]);
     assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64));

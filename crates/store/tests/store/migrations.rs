@@ -7,7 +7,7 @@ use kapelle_core::{Record, Seq};
 use kapelle_store::{Error, Location, Postgres, Reader, Sqlite, Writer, rebuild, verify};
 use rusqlite::Connection;
 
-use crate::{cluster, fixture};
+use crate::{cluster, crowd, fixture};
 
 const SQLITE_V1: &str = include_str!("../samples/sqlite-v1.sql");
 const POSTGRES_V1: &str = include_str!("../samples/postgres-v1.sql");
@@ -90,12 +90,17 @@ fn a_newer_postgres_store_is_refused_and_left_alone() {
 fn wrong_values_and_dangling_references_are_refused_by_the_server() {
     let (cluster, location) = (cluster::shared(), cluster::shared().project());
     let schema = fixture::schema(&location);
-    fixture::write(&location, &fixture::history(33, 2), 100);
+    fixture::write(&location, &crowd::history(54, 2), 100);
     for (sql, refusal) in [
         ("UPDATE tasks SET status = 'doing'", "check constraint"),
         ("UPDATE missions SET status = 'completed'", "check constraint"),
         ("UPDATE attempts SET failure_kind = 'bad luck'", "check constraint"),
         ("UPDATE checks SET passed = 2", "check constraint"),
+        ("UPDATE approvals SET subject = 'lunch'", "check constraint"),
+        ("UPDATE overrides SET action = 'wish'", "check constraint"),
+        ("UPDATE council_votes SET status = 'bought'", "check constraint"),
+        ("UPDATE breakers SET state = 'broken'", "check constraint"),
+        ("UPDATE file_locks SET task_id = 999", "foreign key"),
         ("UPDATE checkpoints SET options = '['", "invalid input syntax for type json"),
         ("UPDATE tasks SET mission_id = 'm9' WHERE id = 1", "foreign key"),
         ("UPDATE attempts SET agent = 'developer-9'", "foreign key"),

@@ -4,21 +4,31 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
+use kapelle_core::approval::OverrideAction;
 use kapelle_core::command::Spending;
-use kapelle_core::mission::{Counts, MissionStage};
-use kapelle_core::state::Lease;
-use kapelle_core::task::{Stage, Task};
-use kapelle_core::{Command, Fence, MissionId, Seq, State, Usd};
+use kapelle_core::council::{CouncilId, Question};
+use kapelle_core::mission::MissionStage;
+use kapelle_core::{Actor, Command, MissionId, Record, Seq, State, Usd};
 use kapelle_store::{Journal, Reader, Sqlite, Writer, rebuild, tables_path};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use crate::fixture::{self, Host};
+use crate::crowd;
+use crate::fixture::{self, Host, Place};
+use crate::sayings::{sayings, standings};
 
 /// Seeds whose histories, taken together, have every kind of event in them.
 const SEEDS: [u64; 3] = [33, 43, 57];
 
-const TABLES: [&str; 11] = [
+/// The same for histories with people and councils.
+const CROWDS: [u64; 3] = [5, 54, 57];
+
+fn histories() -> impl Iterator<Item = Vec<Record>> {
+    let plain = SEEDS.into_iter().map(|seed| fixture::history(seed, 2));
+    plain.chain(CROWDS.into_iter().map(|seed| crowd::history(seed, 2)))
+}
+
+const TABLES: [&str; 16] = [
     "missions",
     "tasks",
     "task_dependencies",
@@ -29,6 +39,11 @@ const TABLES: [&str; 11] = [
     "model_usage",
     "checkpoints",
     "approvals",
+    "overrides",
+    "councils",
+    "council_votes",
+    "breakers",
+    "file_locks",
     "projection_watermark",
 ];
 
@@ -76,50 +91,71 @@ fn rows(raw: &Connection, sql: &str) -> Vec<String> {
 /// The histories below have to contain what could go wrong, or they prove nothing.
 #[test]
 fn the_histories_have_everything_in_them() {
-    let types: BTreeSet<String> = SEEDS
-        .into_iter()
-        .flat_map(|seed| fixture::history(seed, 2))
+    let types: BTreeSet<String> = histories()
+        .flatten()
         .map(|record| {
             let event = serde_json::to_value(&record.event).unwrap();
             event["type"].as_str().unwrap().to_owned()
         })
         .collect();
     let wanted = [
+        "approval_asked",
+        "approval_given",
+        "approval_rejected",
         "attempt_failed",
         "attempt_finished",
         "attempt_interrupted",
+        "breaker_moved",
         "change_conflicted",
         "checkpoint_answered",
         "checkpoint_raised",
         "checks_finished",
         "cost_charged",
+        "council_abandoned",
+        "council_closed",
+        "council_convened",
+        "council_decided",
+        "council_resolved",
         "delivery_approved",
         "delivery_proposed",
         "delivery_refused",
+        "files_locked",
         "lane_tested",
         "lease_granted",
         "lease_renewed",
+        "locks_expired",
         "mission_cancelled",
         "mission_delivered",
+        "overridden",
+        "override_lapsed",
+        "override_proposed",
         "plan_accepted",
         "retry_scheduled",
+        "rollback_started",
         "task_merged",
+        "task_rolled_back",
         "team_changed",
+        "vote_cast",
+        "vote_dropped",
     ];
     let missing: Vec<_> = wanted.iter().filter(|name| !types.contains(**name)).collect();
     assert!(missing.is_empty(), "{missing:?} of {types:?}");
 }
 
+/// Often enough to meet every state of affairs, seldom enough to be quick.
+const FOLDED_IN_ONE_EVERY: usize = 5;
+
 /// At every moment, folded record by record. A row that a batch forgot to write would be right
-/// after a rebuild in one batch, and only there, so the two must be equal.
+/// after a fold in one batch, and only there, so the two must be equal: on the way, and after a
+/// rebuild.
 #[test]
 fn tables_say_what_the_state_says_and_what_a_rebuild_says() {
-    for seed in SEEDS {
-        let records = fixture::history(seed, 2);
+    for (number, records) in histories().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         let writer = Writer::open(&path).unwrap();
         let (raw, mut state) = (fixture::tables(&path), State::default());
+        let reader = Reader::open(&path).unwrap();
         for (index, record) in records.iter().enumerate() {
             writer.append(writer.epoch(), Seq(index as u64), vec![record.clone()], |done| {
                 done.unwrap();
@@ -128,64 +164,94 @@ fn tables_say_what_the_state_says_and_what_a_rebuild_says() {
             writer.flush(move |done| told.send(done.unwrap()).unwrap());
             assert_eq!(heard.recv().unwrap(), record.seq);
             state.apply(&record.event, record.at);
-            for (sql, said) in sayings(&state) {
+            for (sql, said) in sayings(&state).into_iter().chain(standings(&state)) {
                 assert_eq!(rows(&raw, sql), said, "{sql} after {record:?}");
+            }
+            if index.is_multiple_of(FOLDED_IN_ONE_EVERY) {
+                assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "after {record:?}");
             }
         }
         writer.close().unwrap();
         let folded = dump(&path);
         let mut store = Sqlite::open(&path).unwrap();
         assert_eq!(store.rebuild_projections().unwrap(), store.head().seq);
-        assert_same(&folded, &dump(&path), &format!("seed {seed}"));
+        assert_same(&folded, &dump(&path), &format!("history {number}"));
     }
 }
 
-/// Questions in SQL, and what the state answers.
-fn sayings(state: &State) -> [(&'static str, Vec<String>); 6] {
-    let missions = state.missions().map(|m| {
-        let (Counts { completed, dead, .. }, spent) = (m.counts, m.spent.as_micros());
-        format!("{} {} {completed} {dead} {spent} {}", m.id, m.status(), m.reserved.as_micros())
-    });
-    let tasks = state.tasks().map(|t| {
-        let (status, spent) = (t.status(state.mission(t.mission).unwrap()), t.spent.as_micros());
-        format!("{} {} {status} {} {} {spent}", t.id.0, t.name(), t.attempts, t.waits_for)
-    });
-    let busy = |(fence, lease): (Fence, &Lease)| format!("{} {fence}", lease.agent);
-    let open = |task: &&Task| {
-        let ended = state.mission(task.mission).unwrap().has_ended();
-        !ended && matches!(task.stage, Stage::Asking { .. })
+/// Who reads the tables while a council votes must not learn what anybody has voted.
+#[test]
+fn votes_are_sealed_until_their_council_closes() {
+    let mut host = crowd::host(5);
+    host.open("first");
+    host.run_until_somebody_works();
+    let task = host.engine.state().tasks().next().unwrap().id;
+    let (question, panel) = (Question::Problem, Vec::new());
+    host.give(Command::ConveneCouncil { task, question, panel, by: fixture::me() });
+    let cast = |host: &mut Host, by: &str| {
+        let vote = Box::new(crowd::vote(by.into(), false, 1));
+        host.give(Command::CastVote { council: CouncilId(1), vote, spent: Usd::cents(2) });
     };
-    let proposed = state.missions().filter_map(|mission| match &mission.stage {
-        MissionStage::Proposed { commit } => Some(format!("{} {commit}", mission.id)),
-        _ => None,
-    });
-    [
-        (
-            "SELECT id, status, tasks_completed, tasks_dead, cost_usd_micros, reserved_usd_micros
-            FROM missions ORDER BY opened_at",
-            missions.collect(),
-        ),
-        (
-            "SELECT id, name, status, attempts, waits_for, cost_usd_micros FROM tasks",
-            tasks.collect(),
-        ),
-        (
-            "SELECT agent, fence FROM attempts WHERE status = 'running' ORDER BY fence",
-            state.leases().map(busy).collect(),
-        ),
-        (
-            "SELECT name, fence FROM agents WHERE status = 'busy' ORDER BY fence",
-            state.leases().map(busy).collect(),
-        ),
-        (
-            "SELECT task_id FROM checkpoints WHERE status = 'open' ORDER BY task_id",
-            state.tasks().filter(open).map(|task| task.id.0.to_string()).collect(),
-        ),
-        (
-            "SELECT mission_id, commit_hash FROM approvals WHERE status = 'pending'",
-            proposed.collect(),
-        ),
-    ]
+    cast(&mut host, "deepseek");
+    cast(&mut host, "gemini");
+    let sealed = host.records.len();
+    cast(&mut host, "gpt");
+    let votes = "SELECT model || ' ' || status || ' ' || coalesce(choice, '-') || ' ' ||
+        coalesce(confidence_permille, 0) || ' ' || heard_at FROM council_votes ORDER BY model";
+    let at = host.records[sealed - 1].at.0;
+    for place in fixture::places() {
+        fixture::write(&place.location, &host.records[..sealed], 100);
+        let (first, second) =
+            (format!("deepseek sealed - 0 {at}"), format!("gemini sealed - 0 {at}"));
+        assert_eq!(place.ask(votes), [first, second], "{}", place.name);
+        assert!(!everything(&place).contains(crowd::SECRET), "{}", place.name);
+        fixture::write(&place.location, &host.records[sealed..], 100);
+        let opened =
+            ["deepseek", "gemini", "gpt"].map(|model| format!("{model} counted solution 700 {at}"));
+        assert_eq!(place.ask(votes), opened, "{}", place.name);
+        assert!(everything(&place).contains(crowd::SECRET), "{}", place.name);
+    }
+}
+
+/// An order that wants a second person is seconded, gives way to another, or goes with its mission.
+#[test]
+fn orders_are_seconded_or_lapse() {
+    let orders = "SELECT ordered_by || ' ' || status || ' ' || coalesce(seconded_by, '-')
+        FROM overrides ORDER BY seq";
+    let cancel = Command::CancelMission {
+        mission: MissionId(1),
+        reason: "enough".to_owned(),
+        by: fixture::me(),
+    };
+    let mut ends = Vec::new();
+    for second in [true, false] {
+        let mut host = crowd::host(5);
+        host.open("first");
+        host.run_until_somebody_works();
+        let task = host.engine.state().tasks().next().unwrap().id;
+        host.give(crowd::order(task, OverrideAction::ForceComplete, Actor("ada".into())));
+        host.give(crowd::order(task, OverrideAction::ForceComplete, Actor("bob".into())));
+        assert!(host.engine.state().overrides().pending(task).is_some());
+        if second {
+            host.give(Command::SecondOverride { task, by: Actor("cyd".into()) });
+        }
+        host.give(cancel.clone());
+        let [place, _] = fixture::places();
+        fixture::write(&place.location, &host.records, 100);
+        ends.push(place.ask(orders));
+    }
+    assert_eq!(ends, [["ada lapsed -", "bob done cyd"], ["ada lapsed -", "bob lapsed -"]]);
+}
+
+/// All that a person can read in the tables.
+fn everything(place: &Place) -> String {
+    match place.location.path() {
+        Some(path) => dump(path).join("\n"),
+        None => {
+            let rows = |table| place.ask(&format!("SELECT t::text FROM {table} t"));
+            TABLES.into_iter().flat_map(rows).collect()
+        }
+    }
 }
 
 /// The bill of an attempt that was cut short comes when its row is written and closed.
@@ -193,9 +259,7 @@ fn sayings(state: &State) -> [(&'static str, Vec<String>); 6] {
 fn a_late_bill_is_in_the_row_of_the_attempt_that_ended() {
     let mut host = Host::new(1);
     host.open("first");
-    while host.engine.state().leases().next().is_none() {
-        assert!(host.chore(MissionId(1)), "nobody works");
-    }
+    host.run_until_somebody_works();
     let (fence, _) = host.engine.state().leases().next().unwrap();
     host.give(Command::HostStarted);
     assert!(host.engine.state().lease(fence).is_none(), "it goes on");
@@ -241,8 +305,10 @@ fn cancelling_ends_what_was_open() {
         for (sql, said) in sayings(host.engine.state()) {
             assert_eq!(rows(&raw, sql), said, "{sql}");
         }
-        let cancelled = format!("SELECT count(*) FROM {table} WHERE status = 'cancelled'");
-        assert_eq!(rows(&raw, &cancelled), ["1"], "{table}");
+        let ended = format!(
+            "SELECT count(*) FROM {table} WHERE status IN ('cancelled', 'gone') AND ended_at > 0"
+        );
+        assert_eq!(rows(&raw, &ended), ["1"], "{table}");
     }
 }
 
@@ -274,7 +340,7 @@ fn people_can_ask_in_plain_sql() {
 fn wrong_values_and_dangling_references_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let (mut store, _) = fixture::filled(&path, &fixture::history(1, 0), 100);
+    let (mut store, _) = fixture::filled(&path, &crowd::history(CROWDS[1], 2), 100);
     store.rebuild_projections().unwrap();
     let raw = fixture::tables(&path);
     raw.pragma_update(None, "foreign_keys", true).unwrap();
@@ -285,9 +351,18 @@ fn wrong_values_and_dangling_references_are_refused() {
         ("UPDATE attempts SET status = 'lost'", "CHECK"),
         ("UPDATE attempts SET failure_kind = 'bad luck'", "CHECK"),
         ("UPDATE approvals SET status = 'maybe'", "CHECK"),
+        ("UPDATE approvals SET subject = 'lunch'", "CHECK"),
+        ("UPDATE overrides SET action = 'wish'", "CHECK"),
+        ("UPDATE councils SET strategy = 'dice'", "CHECK"),
+        ("UPDATE council_votes SET evidence = 'hearsay'", "CHECK"),
+        ("UPDATE breakers SET state = 'broken'", "CHECK"),
+        ("UPDATE file_locks SET status = 'lost'", "CHECK"),
+        ("UPDATE overrides SET mission_id = 'm9'", "FOREIGN KEY"),
+        ("UPDATE council_votes SET council_id = council_id + 900", "FOREIGN KEY"),
+        ("UPDATE file_locks SET task_id = 999", "FOREIGN KEY"),
         ("UPDATE checks SET passed = 2", "CHECK"),
         ("UPDATE agents SET role = 'manager'", "CHECK"),
-        ("UPDATE tasks SET mission_id = 'm9'", "FOREIGN KEY"),
+        ("UPDATE tasks SET mission_id = 'm9' WHERE id = 1", "FOREIGN KEY"),
         ("UPDATE attempts SET agent = 'developer-9'", "FOREIGN KEY"),
         ("INSERT INTO task_dependencies VALUES (1, 99)", "FOREIGN KEY"),
         ("UPDATE costs SET fence = 999", "FOREIGN KEY"),

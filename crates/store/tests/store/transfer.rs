@@ -8,7 +8,7 @@ use kapelle_store::{
 };
 use rusqlite::Connection;
 
-use crate::fixture;
+use crate::{crowd, fixture};
 
 fn exported(location: &Location) -> Vec<u8> {
     let mut lines = Vec::new();
@@ -66,7 +66,7 @@ fn an_import_names_the_line_that_is_wrong() {
 /// There and back again: the same head, the same tables, the same blobs and memories.
 #[test]
 fn a_store_moves_to_a_server_and_back() {
-    let records = fixture::history(43, 2);
+    let records = crowd::history(54, 2);
     let [file, server] = fixture::places();
     let [back, _] = fixture::places();
     fixture::write(&file.location, &records, 50);

@@ -191,6 +191,35 @@ fn a_batch_does_not_go_into_tables_that_somebody_else_has_folded() {
     }
 }
 
+/// A leader that could not fold before it lost the project must not fold afterwards, although the
+/// tables are exactly where it left them.
+#[test]
+fn whoever_lost_the_lead_folds_no_more() {
+    let records = fixture::history(1, 0);
+    let (before, after) = records.split_at(records.len() / 2);
+    for place in fixture::places() {
+        let old = Writer::open(&place.location).unwrap();
+        assert!(append_all(&old, before).into_iter().all(|answer| answer.is_ok()));
+        let reached = flushed(&old).unwrap();
+        let lock = place.lock_tables();
+        assert!(append_all(&old, after).into_iter().all(|answer| answer.is_ok()));
+        let current = place.take_over();
+        drop(lock);
+        let refused = flushed(&old).unwrap_err().to_string();
+        let expected = format!("epoch 1 is not current: the store is at epoch {current}");
+        assert_eq!(refused, expected, "{}", place.name);
+        assert_eq!(old.last_projection_error().unwrap().to_string(), expected, "{}", place.name);
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.watermark().unwrap(), reached, "{}", place.name);
+        assert_eq!(old.close().unwrap_err().to_string(), expected, "{}", place.name);
+
+        // What it left undone is done by whoever comes next.
+        Writer::open(&place.location).unwrap().close().unwrap();
+        assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64), "{}", place.name);
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
+    }
+}
+
 /// Who closes wants to know that the tables are behind; the appends were answered long ago.
 #[test]
 fn closing_tells_that_the_rest_was_not_folded() {
