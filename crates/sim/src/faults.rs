@@ -105,11 +105,15 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn draw(rng: &mut Rng) -> Faults {
         let mut faults = Faults::default();
-        match rng.u32(0..12) {
+        match rng.u32(0..14) {
             // Some worlds are kind: what breaks there is broken indeed.
             0 => return faults,
             // And some have one trouble, which nobody solves alone.
             1 => return Faults { agent_stuck: 900, ..faults },
+            // In some, changes gather before a slow queue and do not go together.
+            2 => return Faults { checks_slow: 900, clash: 300, ..faults },
+            // In some, most tasks land and a few give up.
+            3 => return Faults { agent_stuck: 250, ..faults },
             _ => {}
         }
         let density = rng.u32(1..=5);
