@@ -144,7 +144,7 @@ pub enum Mutant {
     BuildsOnSand,
     /// A test that does both on one commit is believed for ever.
     Credulous,
-    /// Of a wave that falls, only the last is taken back.
+    /// Of a wave that falls, or is taken back, only the last goes.
     HalfAWave,
     /// The others of a wave go on when one of them has given up.
     WaveGoesOn,
@@ -640,6 +640,9 @@ impl Rules for Planted {
         let events = plans::falsify(self.mutant, decided, command, state)?;
         let mut events = self.falsify(events, command, now);
         council::falsify(self.mutant, &mut events, Some(command), state, now);
+        if self.mutant == Mutant::HalfAWave {
+            merging::split(self.mutant, &mut events);
+        }
         Ok(events)
     }
 
