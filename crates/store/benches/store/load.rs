@@ -152,13 +152,13 @@ fn steady_lag_ms(location: &Location) -> f64 {
             if reached.0 >= last {
                 return seen;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::park_timeout(Duration::from_millis(1));
         }
     });
     let (mut answered, started) = (Vec::new(), Instant::now());
     for (number, turn) in work.turns.into_iter().enumerate() {
         let due = started + Duration::from_secs_f64(number as f64 * between);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        std::thread::park_timeout(due.saturating_duration_since(Instant::now()));
         head = append(&writer, head, turn);
         answered.push((head, Instant::now()));
     }
