@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use kapelle_core::{Record, Seq};
 use kapelle_store::{Error, Head, Location, Reader, Writer, verify};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::{cluster, fixture};
@@ -92,7 +93,13 @@ impl Leader {
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        let leader = Pid::from_raw(self.child.id() as i32);
+        kill(leader, signal).unwrap();
+        // The signal is on its way; until it is there, the leader would take one more order.
+        if signal == Signal::SIGSTOP {
+            let stopped = waitpid(leader, Some(WaitPidFlag::WUNTRACED)).unwrap();
+            assert_eq!(stopped, WaitStatus::Stopped(leader, signal));
+        }
     }
 }
 
