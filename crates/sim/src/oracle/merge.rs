@@ -140,7 +140,12 @@ impl Merges {
                     Question::Review { commit } => self.accepted.get(task) == Some(commit),
                     Question::Problem | Question::Drill { .. } => false,
                 };
-                if reviewed && let Ok(lanes) = self.lanes_of(*task, facts) {
+                // What goes back on its way out is its reversal, and nobody reviews that.
+                let reverts = self.rollbacks.contains_key(task);
+                if reviewed
+                    && !reverts
+                    && let Ok(lanes) = self.lanes_of(*task, facts)
+                {
                     lanes.leave(*task);
                     self.rebases.remove(task);
                 }
