@@ -165,6 +165,7 @@ impl Session {
             // us there would be no dashboard to do so.
             let may_resume = self.dashboard.is_some() && !standing.held.is_subset(&held_before);
             if standing.settled && until == Until::Settled && !may_resume {
+                self.tell_the_rest().await?;
                 return Ok(Ended::Settled);
             }
             let commit = tokio::select! {
@@ -178,6 +179,14 @@ impl Session {
                 Err(RecvError::Closed) => return Err(Problem::environment("the conductor ended")),
             }
         }
+    }
+
+    /// What led to where things stand has been told to us by then, but not always to the person.
+    async fn tell_the_rest(&mut self) -> Result<(), Problem> {
+        while let Ok(records) = self.opened.commits.try_recv() {
+            self.tell(records).await?;
+        }
+        Ok(())
     }
 
     /// Those of the missions that a person has paused.

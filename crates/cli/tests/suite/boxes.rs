@@ -1,6 +1,7 @@
 //! `kapelle sandbox` and `kapelle recover`, as a person uses them.
 
 use std::fs;
+use std::process::Command;
 
 use crate::fixture::{Done, Fixture, Live, PATH};
 
@@ -69,6 +70,21 @@ fn without_namespaces(fixture: &Fixture, args: &[&str]) -> Done {
     ]);
     command.arg(env!("CARGO_BIN_EXE_kapelle")).args(args).current_dir(fixture.repo());
     Live::start(fixture.hermetic(&mut command, PATH)).ended()
+}
+
+/// Bubblewrap ties a box to its owner when the box is made. Whoever dies before leaves nobody who
+/// reads what the command would print, and the command is not started.
+#[test]
+fn a_command_whose_owner_died_while_its_box_was_made_is_not_started() {
+    let fixture = Fixture::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kapelle"));
+    command.args(["sandbox", "run", "--", "touch", "made"]).current_dir(fixture.repo());
+    let ended = fixture.hermetic(&mut command, PATH).stdout(writer).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("whoever started this is gone"), "{said}");
+    assert_eq!(fixture.json(&["recover"]), serde_json::json!([]), "nothing was made");
 }
 
 /// DESIGN 5: where user namespaces are closed, Landlock and the filter on system calls remain, and

@@ -7,9 +7,11 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
@@ -31,6 +33,8 @@ enum Error {
     Mandate(#[from] super::mandate::NotAMandate),
     #[error("there is no command to run")]
     NoCommand,
+    #[error("whoever started this is gone")]
+    NoOwner,
     #[error("the control group {place} cannot be joined: {source}")]
     Join { place: String, source: std::io::Error },
     #[error("limit {name}: {source}")]
@@ -73,6 +77,9 @@ pub fn enter(args: &[OsString]) -> i32 {
 fn perform(args: &[OsString]) -> Result<i32, Error> {
     let (mandate, command) = Mandate::from_args(args)?;
     let (program, arguments) = command.split_first().ok_or(Error::NoCommand)?;
+    if nobody_reads() {
+        return Err(Error::NoOwner);
+    }
     let start = |source| Error::Start { program: program.to_string_lossy().into_owned(), source };
     for place in &mandate.join {
         cgroup::join(place)
@@ -92,6 +99,16 @@ fn perform(args: &[OsString]) -> Result<i32, Error> {
     }
     let status = command.status().map_err(start)?;
     Ok(code_of(status))
+}
+
+/// Bubblewrap ends a box with its owner only once the box is made. An owner that dies while it is
+/// being made would leave a command behind; what the command would print has no reader then.
+fn nobody_reads() -> bool {
+    let stdout = std::io::stdout();
+    let mut output = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+    let found = poll(&mut output, PollTimeout::ZERO);
+    let is_broken = |fd: &PollFd<'_>| fd.revents().is_some_and(|e| e.contains(PollFlags::POLLERR));
+    found.is_ok() && output.iter().any(is_broken)
 }
 
 pub(super) fn code_of(status: ExitStatus) -> i32 {
