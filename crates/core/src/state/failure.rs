@@ -212,12 +212,16 @@ impl State {
         }
         let mut events = Vec::new();
         let mut held = BTreeMap::new();
-        for revived in self.rises_with(task, mission)? {
+        let rising = self.rises_with(task, mission)?;
+        let rises = |id: &TaskId| rising.iter().any(|task| task.id == *id);
+        for revived in &rising {
             let (task, reason, by) = (revived.id, reason.to_owned(), by.clone());
             events.push(Event::TaskRequeued { task, reason, by });
-            // What it needs may have been taken back since it gave up.
-            let grave =
-                revived.dependencies.iter().find_map(|need| self.held_by_need(*need, &held));
+            // What it needs may have been taken back since it gave up. What fell with it rises with
+            // it, and holds nobody back.
+            let needs = revived.dependencies.iter();
+            let grave = needs.filter_map(|need| self.held_by_need(*need, &held));
+            let grave = grave.into_iter().find(|on| !rises(on));
             events.extend(grave.map(|on| Event::TaskBlocked { task, on }));
             held.insert(task, grave);
         }

@@ -204,6 +204,24 @@ fn a_wave_that_fell_rises_as_a_whole() {
     assert_eq!(mission.status(), MissionStatus::AwaitingApproval);
 }
 
+/// Whoever gave up may need what fell with it: that rises with it, and must not hold it back.
+#[test]
+fn a_task_that_comes_back_is_not_held_back_by_what_fell_with_it() {
+    let tasks = vec![in_wave("1", &[]), in_wave("2", &["1"])];
+    let mut world = landed(tasks, &["1"], checked());
+    give_up(&mut world, "2");
+    world.chores();
+    let requeue = |world: &mut World, name: &str| {
+        let task = world.task(name).id;
+        world.must(Command::RequeueTask { task, reason: "mended".into(), by: ann() });
+    };
+    requeue(&mut world, "1");
+    assert_eq!(world.status("1"), Status::Blocked, "the wave is still broken");
+    requeue(&mut world, "2");
+    assert_eq!(world.working(), ["1".to_owned()].into());
+    assert_eq!(world.status("2"), Status::Pending);
+}
+
 /// HUM-09: at level 1 people approve it, at level 2 they are told, from level 3 on it just happens.
 #[test]
 fn what_falls_with_a_wave_goes_back_with_the_word_that_the_level_asks_for() {
