@@ -79,7 +79,8 @@ impl Agents {
                 })?;
                 ensure(self.staying.contains(agent), || format!("there is no seat {agent}"))
             }
-            Event::CostCharged { fence, usd, .. } => {
+            Event::CostCharged { fence, usd, .. }
+            | Event::SubAgentClosed { fence, spent: usd, .. } => {
                 if self.hands.get(fence).is_some_and(|agent| self.extra.contains(agent)) {
                     let spent = self.spent_on(record.at);
                     self.extras_cost = (record.at.0 / DAY_MS, spent + *usd);

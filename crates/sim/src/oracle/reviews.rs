@@ -25,7 +25,11 @@ impl Reviews {
     pub(super) fn observe(&mut self, event: &Event) -> Verdict {
         match event {
             Event::PhaseAccepted { task, change, .. } => {
-                self.accepted.insert(*task, change.clone());
+                let before = self.accepted.insert(*task, change.clone());
+                // What was said about an earlier phase's change is not said about this one.
+                if before.as_ref() != Some(change) {
+                    self.renew(*task);
+                }
             }
             Event::ChangeRebased { task, change, .. } => {
                 self.renew(*task);
