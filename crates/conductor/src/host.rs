@@ -265,10 +265,10 @@ impl Host {
         };
         vec![match &order.effect {
             Effect::RunAttempt { .. } => return self.attempt(&order, stopped).await,
-            Effect::RunChecks { commit, policy, .. }
-            | Effect::TestLane { candidate: commit, policy, .. }
-            | Effect::MeasureBaseline { commit, policy, .. } => {
-                let checks = self.checks(&order, commit, &policy.checks);
+            Effect::RunChecks { commit, .. }
+            | Effect::TestLane { candidate: commit, .. }
+            | Effect::MeasureBaseline { commit, .. } => {
+                let checks = self.checks(&order, commit);
                 let Some(done) = until_stopped(stopped, checks).await else {
                     self.put_checks_away(fence, commit).await;
                     return Vec::new();

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::flow::Phase;
+use crate::gates::Tested;
 use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
 use crate::merge::{LaneId, Work};
-use crate::policy::Policy;
+use crate::policy::{Check, Policy};
 use crate::rollback::Revert;
 use crate::routing::Route;
 
@@ -33,7 +34,7 @@ pub enum Effect {
         /// Which model is to do it, where models are configured.
         route: Option<Box<Route>>,
     },
-    /// Run every check of the policy on exactly this commit.
+    /// Run the checks on exactly this commit.
     RunChecks {
         task: TaskId,
         commit: Commit,
@@ -42,7 +43,10 @@ pub enum Effect {
         tip: Option<Commit>,
         /// How often a check that fails is run again before it is believed.
         retries: u32,
-        policy: Arc<Policy>,
+        /// Those of the mission, and what the task itself is to be held to.
+        checks: Vec<Check>,
+        /// Which of its files are tests, and of what.
+        tested: Tested,
     },
     /// Put the changes on top of `onto`, one after the other, each as a merge of its own.
     BuildLane {

@@ -14,8 +14,8 @@ mod reviews;
 
 pub use blame::{failures, name};
 pub use criteria::{Criterion, Done, Judged};
-pub use mocks::{Mock, mocked_units};
+pub use mocks::{Mock, Tested, mocked_units};
 pub use objection::{Objection, explain};
-pub use phases::{Evidence, RedReason, TestFiles, frozen, green, red};
+pub use phases::{Evidence, RedReason, green, red};
 pub use quality::{Thresholds, quality};
 pub use reviews::{ReviewPolicy, Reviews, ReviewsExhausted};

@@ -17,6 +17,8 @@ pub const GOAL_CHARS_MAX: usize = 10_000;
 pub const PLAN_FLAWS_MAX: usize = 100;
 pub const CRITERIA_MAX: usize = 50;
 pub const CRITERION_CHARS_MAX: usize = 1_000;
+/// For a command among the criteria of a task: as long as a check gets that says nothing else.
+pub const CRITERION_TIMEOUT_MS: u64 = 600_000;
 /// A task with more steps than this is a plan.
 pub const CHECKLIST_STEPS_MAX: usize = 100;
 pub const STEP_CHARS_MAX: usize = 500;

@@ -193,6 +193,9 @@ impl<R: Rules + Clone> World<R> {
         // A careless developer breaks the tests, a careless tester writes none that fail.
         let careless = self.strikes(|f| f.agent_careless);
         let change = self.repo.commit(&[base], Passed::from(red == careless));
+        if red && self.strikes(|f| f.agent_mocks) {
+            self.repo.note_mocks(&change);
+        }
         AttemptOutcome::Done { change: Some(change), touched }
     }
 }

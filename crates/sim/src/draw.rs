@@ -18,7 +18,7 @@ use kapelle_core::merge::MergePolicy;
 use kapelle_core::plan::batch::BatchPolicy;
 use kapelle_core::plan::estimate::{CapBy, CostRules, Price};
 use kapelle_core::plan::gaps::GapPolicy;
-use kapelle_core::plan::{Plan, PlanPolicy, PlannedTask, Priority, TaskKind};
+use kapelle_core::plan::{Plan, PlanPolicy, PlannedTask, Priority, TaskKind, ValidationCriteria};
 use kapelle_core::policy::{Budget, Check, Policy, Reading};
 use kapelle_core::price::{self, Prices};
 use kapelle_core::queue::{Contention, Preemption, QueuePolicy, Strategy, Territories};
@@ -57,6 +57,10 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         estimated_duration_minutes: rng.bool().then(|| rng.u32(1..if alike { 12 } else { 60 })),
         file_operation_count: if rng.bool() { 0 } else { rng.u32(1..=3) },
         required_actions: (0..rng.u32(0..4)).map(|n| format!("action {n}")).collect(),
+        validation_criteria: ValidationCriteria {
+            criteria: (rng.u8(0..4) == 0).then(|| "$ make done".to_owned()).into_iter().collect(),
+            ..ValidationCriteria::default()
+        },
         kind: if alike { kind_of_all } else { kind(rng) },
         wave: (waves && rng.u8(0..4) > 0).then(|| format!("w{}", rng.u8(0..5) / 4)),
         ..PlannedTask::default()

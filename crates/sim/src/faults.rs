@@ -52,6 +52,10 @@ pub(crate) struct Faults {
     pub agent_loop: u32,
     /// A change that does not pass its checks.
     pub agent_careless: u32,
+    /// Tests that replace what they are to test.
+    pub agent_mocks: u32,
+    /// Agents that print nothing for a while, and hosts that say so.
+    pub agent_silent: u32,
     pub checks_flaky: u32,
     /// A test that fails first and passes when its tool tries again.
     pub tests_flaky: u32,
@@ -155,6 +159,8 @@ impl Faults {
             (&mut self.agent_flood, 100),
             (&mut self.agent_loop, 150),
             (&mut self.agent_careless, 300),
+            (&mut self.agent_mocks, 200),
+            (&mut self.agent_silent, 300),
             (&mut self.checks_flaky, 150),
             (&mut self.checks_slow, 900),
             (&mut self.tests_flaky, 400),

@@ -1,14 +1,15 @@
 //! Hosts: how effects are carried out, badly.
 
 use kapelle_core::command::{
-    AdvanceOutcome, AttemptOutcome, CheckResult, DeliveryOutcome, LaneOutcome, RewriteOutcome,
-    Spending,
+    AdvanceOutcome, AttemptOutcome, CheckNews, CheckResult, DeliveryOutcome, LaneOutcome,
+    RewriteOutcome, Spending,
 };
 use kapelle_core::engine::Rules;
 use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::gates::Mock;
 use kapelle_core::outcome::{Ended, Outcome};
-use kapelle_core::policy::Policy;
-use kapelle_core::{Command, Commit, Effect, Fence, MissionId, TaskId, Usd};
+use kapelle_core::policy::Check;
+use kapelle_core::{Command, Commit, Effect, Fence, MissionId, TaskId, Timestamp, Usd};
 
 use crate::agenda::{Sender, Thing};
 use crate::oracle::{Verdict, ensure};
@@ -42,6 +43,11 @@ impl<R: Rules + Clone> World<R> {
         if matches!(effect, Effect::TestLane { .. }) && self.strikes(|f| f.checks_slow) {
             wait_ms *= 40;
         }
+        if self.strikes(|f| f.agent_silent) {
+            let news = CheckNews::Silent { silent_ms: wait_ms };
+            let check = "test".to_owned();
+            self.arrive(Sender::Host, wait_ms / 2, Command::ReportCheck { fence, check, news });
+        }
         let (at, life) = (self.now.plus_ms(wait_ms), self.life);
         self.agenda.add(at, Thing::Perform { fence, life });
     }
@@ -53,6 +59,11 @@ impl<R: Rules + Clone> World<R> {
         }
         if self.strikes(|f| f.agent_delegates) {
             self.delegate();
+        }
+        if self.strikes(|f| f.agent_silent) {
+            let heard = |fence: &Fence| (*fence, Timestamp(self.rng.u64(0..=self.now.0)));
+            let heard = self.alive.iter().map(heard).collect();
+            self.arrive(Sender::Host, 0, Command::ReportOutput { heard });
         }
         if !self.beating || self.strikes(|f| f.heartbeat_loss) {
             return None;
@@ -82,12 +93,17 @@ impl<R: Rules + Clone> World<R> {
                 let tip = self.repo.branch(branch).cloned().unwrap_or_else(|| base.clone());
                 Command::FinishBranch { fence, tip }
             }
-            Effect::RunChecks { commit, policy, .. } => {
-                Command::FinishChecks { fence, results: self.check(commit, policy) }
+            Effect::RunChecks { commit, checks, .. } => {
+                let mut results = self.check(commit, checks);
+                if let (true, Some(first)) = (self.repo.mocks(commit), results.first_mut()) {
+                    let (path, unit) = ("tests/0".into(), "src/0".into());
+                    first.mocks = vec![Mock { path, line: 1, unit }];
+                }
+                Command::FinishChecks { fence, results }
             }
             Effect::TestLane { candidate: commit, policy, .. }
             | Effect::MeasureBaseline { commit, policy, .. } => {
-                let mut results = self.check(commit, policy);
+                let mut results = self.check(commit, &policy.checks);
                 results.iter_mut().for_each(|result| self.name_tests(result));
                 Command::FinishChecks { fence, results }
             }
@@ -188,10 +204,10 @@ impl<R: Rules + Clone> World<R> {
         }
     }
 
-    fn check(&mut self, commit: &Commit, policy: &Policy) -> Vec<CheckResult> {
+    fn check(&mut self, commit: &Commit, checks: &[Check]) -> Vec<CheckResult> {
         let flaky = self.strikes(|f| f.checks_flaky);
         let broken = !self.repo.passes(commit);
-        let count = policy.checks.len().max(1);
+        let count = checks.len().max(1);
         // What is broken fails the same check every time; a flake can be anywhere.
         let culprit = match broken {
             true => self.repo.fault(commit) % count,
@@ -203,7 +219,7 @@ impl<R: Rules + Clone> World<R> {
             duration_ms: 1,
             ..CheckResult::default()
         };
-        let names = policy.checks.iter().map(|check| &check.name).enumerate();
+        let names = checks.iter().map(|check| &check.name).enumerate();
         let mut results: Vec<CheckResult> = names.map(result).collect();
         if self.strikes(|f| f.checks_truncated) {
             results.pop();

@@ -12,7 +12,7 @@ use kapelle_core::merge::LaneId;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::state::Live;
 use kapelle_core::{
-    Actor, Command, Event, Fence, MissionId, Refusal, State, TaskId, Timestamp, Usd,
+    Actor, Command, Effect, Event, Fence, MissionId, Refusal, State, TaskId, Timestamp, Usd,
 };
 
 mod merging;
@@ -36,6 +36,10 @@ pub enum Mutant {
     RedAnything,
     /// A report without all checks is judged as if it were complete.
     HalfChecked,
+    /// Tests may replace what they test.
+    TrustsMocks,
+    /// An agent that prints nothing is spoken of at once.
+    CriesWolf,
     /// "Done" is believed, whichever files were touched.
     Trespass,
     /// "Done" is believed without a change.
@@ -202,6 +206,8 @@ impl Mutant {
         Mutant::BlindQueue,
         Mutant::RedAnything,
         Mutant::HalfChecked,
+        Mutant::TrustsMocks,
+        Mutant::CriesWolf,
         Mutant::Trespass,
         Mutant::Gullible,
         Mutant::ApproveAny,
@@ -355,6 +361,9 @@ impl Planted {
             }
             (Mutant::HalfChecked, Command::FinishChecks { fence, results }) => {
                 complete(state, *fence, results);
+            }
+            (Mutant::TrustsMocks, Command::FinishChecks { results, .. }) => {
+                results.iter_mut().for_each(|result| result.mocks.clear());
             }
             (
                 Mutant::Trespass,
@@ -611,14 +620,25 @@ fn fits_red(state: &State, fence: Fence) -> bool {
 
 /// Adds the checks that a report leaves out, as passed.
 fn complete(state: &State, fence: Fence, results: &mut Vec<CheckResult>) {
-    let Some(Live::Chore { mission, .. }) = state.live(fence) else { return };
-    let Some(mission) = state.mission(*mission) else { return };
-    for check in &mission.policy.checks {
+    let checks = match state.due().get(fence) {
+        Some(Effect::RunChecks { checks, .. }) => checks,
+        Some(Effect::TestLane { policy, .. } | Effect::MeasureBaseline { policy, .. }) => {
+            &policy.checks
+        }
+        _ => return,
+    };
+    for check in checks {
         if results.iter().all(|result| result.name != check.name) {
             let name = check.name.clone();
             results.push(CheckResult { name, passed: true, ..CheckResult::default() });
         }
     }
+}
+
+fn silent(state: &State, fence: Fence, now: Timestamp) -> Option<Event> {
+    let lease = state.lease(fence)?;
+    let silent_ms = now.ms_since(lease.granted_at);
+    Some(Event::AttemptIdle { task: lease.task, fence, agent: lease.agent, silent_ms })
 }
 
 impl Rules for Planted {
@@ -639,6 +659,9 @@ impl Rules for Planted {
         }
         let events = plans::falsify(self.mutant, decided, command, state)?;
         let mut events = self.falsify(events, command, now);
+        if let (Mutant::CriesWolf, Command::ReportOutput { heard }) = (self.mutant, command) {
+            events = heard.iter().filter_map(|(fence, _)| silent(state, *fence, now)).collect();
+        }
         council::falsify(self.mutant, &mut events, Some(command), state, now);
         if self.mutant == Mutant::HalfAWave {
             merging::split(self.mutant, &mut events);

@@ -14,6 +14,8 @@ pub(crate) struct Repository {
     branches: BTreeMap<String, Commit>,
     /// Runs of all checks of a policy on a commit, by the names of those that failed.
     runs: BTreeSet<(Commit, BTreeSet<String>)>,
+    /// Commits whose tests replace what they are to test.
+    mocking: BTreeSet<Commit>,
     /// Where a branch stood when we found or brought it there.
     reached: BTreeSet<(String, Commit)>,
 }
@@ -91,6 +93,14 @@ impl Repository {
 
     pub(crate) fn ran(&self, commit: &Commit, results: &[CheckResult]) -> bool {
         self.runs.contains(&(commit.clone(), failed(results)))
+    }
+
+    pub(crate) fn note_mocks(&mut self, commit: &Commit) {
+        self.mocking.insert(commit.clone());
+    }
+
+    pub(crate) fn mocks(&self, commit: &Commit) -> bool {
+        self.mocking.contains(commit)
     }
 
     pub(crate) fn note_reached(&mut self, branch: &str, commit: &Commit) {

@@ -2,12 +2,13 @@
 
 use kapelle_sim::{Mutant, Planted, run, run_with};
 
-/// Every planted bug must show within this many seeds.
-const SEEDS: u64 = 1_000;
+/// Every planted bug must show within this many seeds; most do within a hundred.
+const SEEDS: u64 = 3_000;
 
 #[test]
 fn the_sound_rules_break_no_seed() {
-    for seed in 1..=SEEDS {
+    // The first of many: all of them are run by `cargo xtask sim`.
+    for seed in 1..=1_000 {
         if let Err(broken) = run(seed) {
             panic!("{broken}");
         }

@@ -5,7 +5,7 @@
 //! like every other command ([`crate::commands`]); a report counts only if the check itself wrote
 //! it.
 
-mod files;
+mod mocks;
 pub mod parse;
 mod report;
 
@@ -22,10 +22,10 @@ use crate::commands::{
     CommandResult, Commands, Destructive, Ended, Order, Thresholds, destructive,
 };
 use crate::process::{self, Hold, Lease, Spec};
-use crate::repository::Repository;
+use crate::repository::{self, Repository};
 use crate::sandbox::{self, Confinement};
 use crate::worktree::{self, Worktree};
-pub use files::test_files;
+pub use mocks::mocks;
 use report::Trouble;
 
 /// What of the reasons is told beside the end of the output; both have to fit into one failure.
@@ -33,6 +33,8 @@ const REASONS_CHARS_MAX: usize = 1_200;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[error(transparent)]
+    Repository(#[from] repository::Error),
     #[error("worktree of the check: {0}")]
     Worktree(#[from] worktree::Error),
     #[error("sandbox of the check: {0}")]

@@ -175,6 +175,19 @@ impl Repository {
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().parse().ok())
     }
 
+    /// The beginning of a file; nothing if the commit has no such file.
+    pub(crate) async fn file_at(
+        &self,
+        commit: &Commit,
+        path: &str,
+        bytes_max: usize,
+    ) -> Result<Option<String>> {
+        let wanted = format!("{commit}:{path}");
+        let output = self.git.run_accepting(&[0, 128], args!["cat-file", "blob", wanted]).await?;
+        let shown = &output.stdout[..output.stdout.len().min(bytes_max)];
+        Ok((output.code == 0).then(|| String::from_utf8_lossy(shown).into_owned()))
+    }
+
     /// Makes a branch. Doing it again is no error as long as the branch has not moved.
     pub async fn create_branch(&self, branch: &str, commit: &Commit) -> Result<()> {
         match self.branch_tip(branch).await? {

@@ -105,14 +105,7 @@ pub async fn sides(
     change: &Commit,
     path: &str,
 ) -> Result<Sides, Error> {
-    let ours = file_at(repo, onto, path).await?;
-    let theirs = file_at(repo, change, path).await?;
+    let ours = repo.file_at(onto, path, SIDE_BYTES_MAX).await?;
+    let theirs = repo.file_at(change, path, SIDE_BYTES_MAX).await?;
     Ok(Sides { ours, theirs })
-}
-
-async fn file_at(repo: &Repository, commit: &Commit, path: &str) -> Result<Option<String>, Error> {
-    let wanted = format!("{commit}:{path}");
-    let output = repo.git().run_accepting(&[0, 128], args!["cat-file", "blob", wanted]).await?;
-    let shown = &output.stdout[..output.stdout.len().min(SIDE_BYTES_MAX)];
-    Ok((output.code == 0).then(|| String::from_utf8_lossy(shown).into_owned()))
 }

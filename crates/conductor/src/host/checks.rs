@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use kapelle_core::command::{Before, CheckNews, CheckResult};
-use kapelle_core::policy::Check;
 use kapelle_core::{Command, Commit, Effect, Fence};
 use kapelle_workspace::commands::{Commands, Told};
 use kapelle_workspace::{CheckRun, Worktree, check, reaper};
@@ -20,8 +19,14 @@ impl Host {
         &self,
         order: &Order,
         commit: &Commit,
-        checks: &[Check],
     ) -> Result<Vec<CheckResult>, Trouble> {
+        let (checks, tested) = match &order.effect {
+            Effect::RunChecks { checks, tested, .. } => (checks, Some(tested)),
+            Effect::TestLane { policy, .. } | Effect::MeasureBaseline { policy, .. } => {
+                (&policy.checks, None)
+            }
+            _ => return Ok(Vec::new()),
+        };
         let dir = self.workplace(order.fence);
         make_dir(&dir)?;
         let mut results = Vec::new();
@@ -58,6 +63,9 @@ impl Host {
                 earlier: earlier.map(|run| Box::new(as_before(&run))),
                 mocks: Vec::new(),
             });
+        }
+        if let (Some(tested), Some(first)) = (tested, results.first_mut()) {
+            first.mocks = check::mocks(&self.repo, commit, tested).await?;
         }
         // Empty by now; if not, the next start-up tidies it.
         let _ = std::fs::remove_dir(&dir);

@@ -18,6 +18,13 @@ pub struct Mock {
     pub unit: String,
 }
 
+/// The test files that a task has touched, and the files that it is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tested {
+    pub tests: Vec<String>,
+    pub units: Vec<String>,
+}
+
 /// What starts a replacement; the text in quotes behind it says of what.
 const CALLS: [&str; 12] = [
     "jest.mock(",

@@ -35,8 +35,6 @@ pub enum Objection {
     NotPassing { test: String, ended: &'static str },
     #[error("the test {test} ran before and is gone")]
     Vanished { test: String },
-    #[error("the test file {path} was {how} since the tests were written; put it back")]
-    TestsTouched { path: String, how: &'static str },
     #[error("{path} line {line} replaces {unit}, the very thing that it should test, by a mock")]
     MocksItsUnit { path: String, line: u32, unit: String },
 

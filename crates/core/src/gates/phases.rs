@@ -1,13 +1,12 @@
 //! The gates of the phases: red fails for its stated reason, green passes with the very same
 //! tests (TDD-03, SEC-09).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::objection::Objection;
-use crate::glob;
 use crate::outcome::{Ended, Outcome};
 
 /// Why the tests of a red phase are expected to fail.
@@ -34,19 +33,6 @@ pub struct Evidence {
     pub failing: BTreeSet<String>,
     /// These have to be there in the end.
     pub ran: BTreeSet<String>,
-}
-
-/// The test files of a commit: path to content, as git names it with its mode.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TestFiles(pub BTreeMap<String, String>);
-
-impl TestFiles {
-    /// Of all files of a commit, those that count as tests.
-    #[must_use]
-    pub fn of(files: impl IntoIterator<Item = (String, String)>, tests: &[String]) -> TestFiles {
-        let is_test = |path: &str| tests.iter().any(|pattern| glob::matches(pattern, path));
-        TestFiles(files.into_iter().filter(|(path, _)| is_test(path)).collect())
-    }
 }
 
 /// Whether the tests fail as they should. `base` is the same check before the change, if it was
@@ -105,23 +91,6 @@ pub fn green(red: &Evidence, now: &Outcome, excused: &BTreeSet<String>) -> Vec<O
         let gone = red.ran.difference(&red.failing).filter(|test| now.ended(test).is_none());
         objections.extend(gone.map(|test| Objection::Vanished { test: test.clone() }));
     }
-    objections
-}
-
-/// Test files are byte for byte what they were when the tests were written.
-#[must_use]
-pub fn frozen(red: &TestFiles, now: &TestFiles) -> Vec<Objection> {
-    let touched = |path: &str, how| Objection::TestsTouched { path: path.to_owned(), how };
-    let mut objections = Vec::new();
-    for (path, content) in &red.0 {
-        match now.0.get(path) {
-            Some(same) if same == content => {}
-            Some(_) => objections.push(touched(path, "changed")),
-            None => objections.push(touched(path, "removed")),
-        }
-    }
-    let added = now.0.keys().filter(|path| !red.0.contains_key(*path));
-    objections.extend(added.map(|path| touched(path, "added")));
     objections
 }
 

@@ -1,5 +1,7 @@
 //! Chores: branch, checks, delivery, and what follows from each. Merging has its own file.
 
+use std::borrow::Cow;
+
 use super::decide::Decision;
 use super::failure::Blow;
 use super::{State, gate};
@@ -13,6 +15,7 @@ use crate::ids::{Actor, Commit, Fence, TaskId};
 use crate::limits;
 use crate::mission::{Mission, MissionStage};
 use crate::outcome::Outcome;
+use crate::policy::Check;
 use crate::refusal::Refusal;
 use crate::task::Stage;
 use crate::time::Timestamp;
@@ -39,11 +42,10 @@ impl State {
         let (mission, chore) = self.chore_or_refuse(fence)?;
         let mission = self.mission_or_refuse(mission)?;
         let results: Vec<CheckResult> = results.iter().map(bounded).collect();
-        let checks = matches!(chore, Chore::Gate(_)) || State::queue_checks_of(chore);
         // Silence about a check is neither a pass nor the failure that a red phase wants to see.
         let told = |name: &str| results.iter().any(|result| result.name == name);
-        let missing = mission.policy.checks.iter().find(|check| !told(&check.name));
-        if let (true, Some(missing)) = (checks, missing) {
+        let checks = self.checks_of(mission, chore);
+        if let Some(missing) = checks.iter().find(|check| !told(&check.name)) {
             let message = format!("the host reported no result of the check {}", missing.name);
             return self.fail_chore(fence, &Failure::new(FailureKind::AgentError, &message), now);
         }
@@ -56,12 +58,23 @@ impl State {
     /// What people should hear of a check before it ends.
     pub(super) fn note_check(&self, fence: Fence, check: &str, news: CheckNews) -> Decision {
         let (mission, chore) = self.chore_or_refuse(fence)?;
-        let checks = matches!(chore, Chore::Gate(_)) || State::queue_checks_of(chore);
-        let known = &self.mission_or_refuse(mission)?.policy.checks;
-        if !checks || !known.iter().any(|one| one.name == check) {
+        let known = self.checks_of(self.mission_or_refuse(mission)?, chore);
+        if !known.iter().any(|one| one.name == check) {
             return Err(Refusal::OtherFence { presented: fence, expected: "checks" });
         }
         Ok(vec![Event::CheckNoted { mission, fence, check: check.to_owned(), news }])
+    }
+
+    /// What the chore has to run; nothing if it does not check anything.
+    fn checks_of<'a>(&self, mission: &'a Mission, chore: Chore) -> Cow<'a, [Check]> {
+        let policy = &mission.policy;
+        match chore {
+            Chore::Gate(task) => {
+                self.task(task).map(|task| gate::checks(task, policy)).unwrap_or_default().into()
+            }
+            Chore::LaneTest(_) | Chore::Baseline(_) => (&policy.checks).into(),
+            _ => Cow::default(),
+        }
     }
 
     fn judge_gate(

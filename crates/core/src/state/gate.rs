@@ -10,10 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::command::CheckResult;
 use crate::failure::{Failure, FailureKind};
 use crate::flow::{Expectation, Phase};
-use crate::gates::{self, Done, Evidence, Mock, Objection, RedReason, Thresholds};
+use crate::gates::{
+    self, Criterion, Done, Evidence, Mock, Objection, RedReason, Tested, Thresholds,
+};
+use crate::glob;
 use crate::limits;
 use crate::outcome::{Ended, Outcome};
-use crate::policy::Policy;
+use crate::policy::{Check, Policy, Reading};
 use crate::task::Task;
 
 /// Tests that the first line of a failure names; all of them are in the journal.
@@ -52,6 +55,51 @@ pub(super) fn judge(
     }
 }
 
+/// What the phase of a task is held to: the checks of its mission, and before it is merged also
+/// the commands among its own criteria (TDD-13).
+pub(super) fn checks(task: &Task, policy: &Policy) -> Vec<Check> {
+    let mut checks = policy.checks.clone();
+    for command in commands(task, policy) {
+        if checks.iter().all(|check| check.name != command) {
+            let (name, timeout_ms) = (command.clone(), limits::CRITERION_TIMEOUT_MS);
+            checks.push(Check { name, command, timeout_ms, reading: Reading::default() });
+        }
+    }
+    checks
+}
+
+/// Whether there is anything to run before the phase counts.
+pub(super) fn has_checks(task: &Task, policy: &Policy) -> bool {
+    !policy.checks.is_empty() || commands(task, policy).next().is_some()
+}
+
+fn commands<'a>(task: &'a Task, policy: &Policy) -> impl Iterator<Item = String> + 'a {
+    let last = task.next_phase(policy).is_none();
+    criteria(task).filter(move |_| last).filter_map(|text| match Criterion::parse(text) {
+        Criterion::Command { command } => Some(command),
+        Criterion::Check { .. } | Criterion::Test { .. } | Criterion::Sentence { .. } => None,
+    })
+}
+
+fn criteria(task: &Task) -> impl Iterator<Item = &String> {
+    let criteria = &task.plan.validation_criteria;
+    criteria.criteria.iter().chain(&criteria.security_checks)
+}
+
+/// The tests that a task has touched so far, and what they are about.
+pub(super) fn tested(task: &Task, policy: &Policy) -> Tested {
+    let is_test = |path: &&str| policy.tests.iter().any(|pattern| glob::matches(pattern, path));
+    let touched = task.touched.iter().map(String::as_str);
+    let (tests, code): (Vec<&str>, Vec<&str>) = touched.partition(is_test);
+    let planned = task.files.iter().map(|path| &**path).filter(|path| !is_test(path));
+    let units: BTreeSet<&str> = code.into_iter().chain(planned).collect();
+    let owned = |path: &str| path.to_owned();
+    Tested {
+        tests: tests.into_iter().map(owned).collect(),
+        units: units.into_iter().map(owned).collect(),
+    }
+}
+
 pub(super) fn expects(task: &Task, policy: &Policy) -> Expectation {
     task.phase(policy).map_or(Expectation::AllChecksPass, Phase::expects)
 }
@@ -62,9 +110,7 @@ pub(super) fn done(task: &Task, policy: &Policy, results: &[CheckResult]) -> Don
     if task.next_phase(policy).is_some() {
         return Done::default();
     }
-    let criteria = &task.plan.validation_criteria;
-    let all: Vec<String> =
-        criteria.criteria.iter().chain(&criteria.security_checks).cloned().collect();
+    let all: Vec<String> = criteria(task).cloned().collect();
     let checks = results.iter().map(|result| (result.name.clone(), true)).collect();
     let outcomes: Vec<&Outcome> = results.iter().filter_map(|r| r.outcome.as_deref()).collect();
     Done::judge(&all, &checks, &outcomes, &BTreeMap::new())

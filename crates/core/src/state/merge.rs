@@ -12,7 +12,7 @@ use crate::command::{AdvanceOutcome, CheckResult, LaneOutcome, RewriteOutcome};
 use crate::council::Outcome;
 use crate::effect::Effect;
 use crate::escalation::Trouble;
-use crate::event::{Chore, Event, Restart};
+use crate::event::{Event, Restart};
 use crate::failure::{Failure, FailureKind};
 use crate::ids::{Commit, Fence, TaskId};
 use crate::limits;
@@ -322,10 +322,6 @@ impl State {
     /// Whether the task's change is in the merge queue.
     pub(super) fn is_merging(stage: &Stage) -> bool {
         matches!(stage, Stage::Queued | Stage::Merging { .. })
-    }
-
-    pub(super) fn queue_checks_of(chore: Chore) -> bool {
-        matches!(chore, Chore::LaneTest(_) | Chore::Baseline(_))
     }
 }
 

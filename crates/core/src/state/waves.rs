@@ -189,14 +189,16 @@ impl State {
         limits::head(&told, limits::REASON_CHARS_MAX).to_owned()
     }
 
-    /// Whose end holds a task of a broken wave back, if nobody brings that one back.
+    /// Whose end holds a task of a broken wave back, if nobody brings that one back. Waves fall with
+    /// what gave up, not with what was taken back.
     pub(super) fn wave_grave(
         &self,
         task: &Task,
         held: &BTreeMap<TaskId, Option<TaskId>>,
     ) -> Option<TaskId> {
         let by = self.mission(task.mission)?.wave_of(task)?.broken_by?;
-        held.get(&by).map_or(Some(by), |grave| *grave)
+        let grave = held.get(&by).map_or(Some(by), |grave| *grave);
+        grave.filter(|id| self.task(*id).is_some_and(|task| task.stage == Stage::DeadLetter))
     }
 
     /// What was stopped with the waves that these broke, and what waits for that.

@@ -9,7 +9,7 @@ use super::approvals::told_of;
 use super::decide::Decision;
 use super::money::Terms;
 use super::schedule::Chosen;
-use super::{Lease, Live, State};
+use super::{Lease, Live, State, gate};
 use crate::command::{AttemptOutcome, Spending};
 use crate::event::{Event, Interruption, PauseReason};
 use crate::failure::{Failure, FailureKind};
@@ -101,7 +101,7 @@ impl State {
             change: change.clone(),
             touched: touched.clone(),
         }];
-        if mission.policy.checks.is_empty() {
+        if !gate::has_checks(task, &mission.policy) {
             events.extend(self.ask_to_merge((task, mission), (&change, &touched), now));
             events.push(Event::PhaseAccepted { task: task.id, phase, change });
         }

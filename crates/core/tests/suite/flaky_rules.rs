@@ -5,11 +5,13 @@ use kapelle_core::completion::{CompletionReport, MissionReport};
 use kapelle_core::flaky::FlakyPolicy;
 use kapelle_core::gates::{Judged, Mock};
 use kapelle_core::outcome::{Ended, Outcome};
+use kapelle_core::plan::PlannedTask;
+use kapelle_core::policy::Policy;
 use kapelle_core::settings::Settings;
 use kapelle_core::status::Status;
-use kapelle_core::{Command, Event};
+use kapelle_core::{Command, Effect, Event};
 
-use crate::fixture::{M1, World, ann, checked, done, open, task};
+use crate::fixture::{M1, World, ann, checked, done, open, task, test_first};
 
 use Ended::{Failed, Flaky, Passed};
 
@@ -167,4 +169,76 @@ fn a_change_whose_tests_mock_their_unit_is_rejected() {
             if failure.message.contains("tests/a.ts line 4 replaces src/a.ts"))
     });
     assert!(rejected, "{events:?}");
+}
+
+/// TDD-13: a criterion that is a command is run like a check, where the task has no phase left, and
+/// has to exit with 0; also where the mission itself checks nothing.
+#[test]
+fn commands_among_the_criteria_are_run_at_the_last_gate() {
+    for (policy, own) in [(test_first(), vec!["test"]), (Policy::default(), Vec::new())] {
+        let mut planned = task("1", &[]);
+        planned.validation_criteria.criteria = vec!["$ make lint".into(), "It reads well".into()];
+        planned.validation_criteria.security_checks = vec!["$ make audit".into()];
+        let mut world = World::with(vec![planned], policy);
+        world.chores();
+        if !own.is_empty() {
+            world.finish("1", done(101, &["tests/a"]));
+            assert_eq!(checks_of(&world), own, "red is not the end of it");
+            world.chores();
+        }
+        world.finish("1", done(102, &["src/a"]));
+        let names: Vec<&str> = own.iter().copied().chain(["make lint", "make audit"]).collect();
+        assert_eq!(checks_of(&world), names);
+        let result = |passed: bool| {
+            let results = names.iter().map(move |name| CheckResult {
+                name: name.to_string(),
+                passed: passed || *name != "make audit",
+                ..CheckResult::default()
+            });
+            results.collect::<Vec<_>>()
+        };
+        let fence = world.fence_of("1");
+        world.must(Command::FinishChecks { fence, results: result(false) });
+        let told = &world.task("1").last_failure.as_ref().unwrap().message;
+        assert_eq!(told.trim(), "check make audit failed:");
+        world.wait(60_000);
+        world.finish("1", done(103, &["src/a"]));
+        let (fence, mut untold) = (world.fence_of("1"), result(true));
+        untold.pop();
+        world.must(Command::FinishChecks { fence, results: untold });
+        assert_eq!(world.task("1").accepted_by_phase.len(), own.len(), "silence is no answer");
+        world.wait(60_000);
+        let fence = world.fence_of("1");
+        world.must(Command::FinishChecks { fence, results: result(true) });
+        world.chores();
+        assert_eq!(world.status("1"), Status::Completed);
+        let done = &world.task("1").done.criteria;
+        let judged: Vec<Judged> = done.iter().map(|(_, judged)| *judged).collect();
+        assert_eq!(judged, [Judged::Met, Judged::Open, Judged::Met]);
+    }
+}
+
+fn checks_of(world: &World) -> Vec<&str> {
+    match &world.running[&world.fence_of("1")] {
+        Effect::RunChecks { checks, .. } => checks.iter().map(|check| &*check.name).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// SEC-09: who has the files is told where to look for mocks, and of what.
+#[test]
+fn the_gate_says_which_files_are_tests_and_of_what() {
+    let planned = PlannedTask { files: vec!["src/a.ts".into()], ..task("1", &[]) };
+    let mut world = World::with(vec![planned], test_first());
+    world.chores();
+    let tested = |world: &World| match &world.running[&world.fence_of("1")] {
+        Effect::RunChecks { tested, .. } => (tested.tests.clone(), tested.units.clone()),
+        other => panic!("{other:?}"),
+    };
+    world.finish("1", done(101, &["tests/a.ts"]));
+    assert_eq!(tested(&world), (vec!["tests/a.ts".into()], vec!["src/a.ts".into()]));
+    world.chores();
+    world.finish("1", done(102, &["src/a.ts", "src/b.ts"]));
+    let units = vec!["src/a.ts".into(), "src/b.ts".into()];
+    assert_eq!(tested(&world), (vec!["tests/a.ts".into()], units));
 }

@@ -17,7 +17,7 @@ use kapelle_core::{
     TaskId, Timestamp,
 };
 
-use crate::fixture::{World, checked, done, failed, task as planned};
+use crate::fixture::{World, checked, commit, done, failed, task as planned};
 
 const NOW: Timestamp = Timestamp(1_000);
 const M1: MissionId = MissionId(1);
@@ -80,10 +80,6 @@ impl Played {
         let (fence, spent) = (self.attempt(), Spending::default());
         self.accept(Command::FinishAttempt { fence, outcome, spent });
     }
-}
-
-fn commit(number: u8) -> kapelle_core::Commit {
-    format!("{number:040x}").parse().expect("forty digits are a commit")
 }
 
 fn ada() -> Actor {
@@ -234,6 +230,28 @@ fn a_begun_task_that_was_blocked_is_pending_again() {
 fn ordered(world: &World, name: &str, action: OverrideAction) -> Command {
     let (task, reason) = (world.task(name).id, "I know better".into());
     Command::Override { order: Box::new(Order { task, action, reason, by: ada() }) }
+}
+
+/// What was done in a phase goes with it when a person skips that, also while the task is blocked.
+#[test]
+fn a_step_skipped_while_the_task_is_blocked_takes_its_operations_with_it() {
+    let wave = Some("login".to_owned());
+    let begun = PlannedTask { wave: wave.clone(), file_operation_count: 2, ..planned("1", &[]) };
+    let failing = PlannedTask { wave, ..planned("2", &[]) };
+    let flow = vec![Phase::Green, Phase::Refactor];
+    let mut world = World::with(vec![begun, failing], Policy { flow, ..checked() });
+    world.chores();
+    let fence = world.fence_of("1");
+    world.must(Command::CompleteOperation { fence, index: 0, change: commit(500) });
+    while world.status("2") != Status::DeadLetter {
+        world.finish("2", failed(FailureKind::GitConflict));
+        world.wait(60_000);
+    }
+    assert_eq!(world.status("1"), Status::Blocked);
+    let skip = OverrideAction::SkipStep { step: Phase::Green };
+    world.must(ordered(&world, "1", skip));
+    assert_eq!(world.task("1").operations.next(), Some(0));
+    assert_eq!(world.task("1").unfinished, None);
 }
 
 /// Checks that failed to run and were put off are not run for a task that a person sent back

@@ -222,6 +222,23 @@ fn a_task_that_comes_back_is_not_held_back_by_what_fell_with_it() {
     assert_eq!(world.status("2"), Status::Pending);
 }
 
+/// Who broke it was put back to work, and waits for what was taken back: the wave is whole again,
+/// and what else is in it needs nobody.
+#[test]
+fn a_wave_is_not_held_back_by_what_was_taken_back() {
+    let tasks = vec![task("1", &[]), in_wave("2", &["1"]), in_wave("3", &[])];
+    let mut world = landed(tasks, &["1"], checked());
+    give_up(&mut world, "2");
+    assert_eq!(world.status("3"), Status::Blocked);
+    let (first, second) = (world.task("1").id, world.task("2").id);
+    let reason = || "it was wrong".to_owned();
+    world.must(Command::RollbackTask { task: first, reason: reason(), by: ann() });
+    world.chores();
+    world.must(Command::RequeueTask { task: second, reason: reason(), by: ann() });
+    assert_eq!((world.status("1"), world.status("2")), (Status::RolledBack, Status::Blocked));
+    assert_eq!(world.working(), ["3".to_owned()].into());
+}
+
 /// HUM-09: at level 1 people approve it, at level 2 they are told, from level 3 on it just happens.
 #[test]
 fn what_falls_with_a_wave_goes_back_with_the_word_that_the_level_asks_for() {

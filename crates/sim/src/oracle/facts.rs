@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::approval::OverrideAction;
-use kapelle_core::plan::{Priority, TaskKind};
+use kapelle_core::plan::{PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::Policy;
 use kapelle_core::{Commit, Event, MissionId, TaskId};
 
@@ -32,6 +32,8 @@ pub(crate) struct TaskFacts {
     pub priority: Priority,
     pub needs: Vec<TaskId>,
     pub wave: Option<String>,
+    /// Its criteria that are commands.
+    pub commands: Vec<String>,
     pub merged: Option<Commit>,
     /// It was merged, and taken back.
     pub rolled_back: bool,
@@ -66,6 +68,7 @@ impl Facts {
                         priority,
                         needs,
                         wave: task.wave.clone(),
+                        commands: commands(task),
                         merged: None,
                         rolled_back: false,
                         by_hand: false,
@@ -163,4 +166,9 @@ impl Facts {
     pub(crate) fn is_approved(&self, mission: MissionId, commit: &Commit) -> bool {
         self.missions.get(&mission).is_some_and(|m| m.approved.contains(commit))
     }
+}
+
+fn commands(task: &PlannedTask) -> Vec<String> {
+    let criteria = &task.validation_criteria.criteria;
+    criteria.iter().filter_map(|text| text.strip_prefix("$ ")).map(str::to_owned).collect()
 }

@@ -8,6 +8,9 @@ use kapelle_core::{AgentId, Command, Event, Fence, MissionId, Record, TaskId, Ti
 
 use super::{Facts, Verdict, ensure};
 
+/// An agent that prints nothing for longer than this is spoken of.
+const IDLE_MS: u64 = 300_000;
+
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     attempts: BTreeMap<Fence, Held>,
@@ -25,6 +28,8 @@ struct Held {
     heard_at: Option<Timestamp>,
     ttl_ms: u64,
     timeout_ms: u64,
+    /// People were told that it prints nothing.
+    idle: bool,
 }
 
 impl Held {
@@ -82,6 +87,23 @@ impl Leases {
             }
             Event::LeaseRenewed { fence, .. } => ensure(self.attempts.contains_key(fence), || {
                 format!("an event about fence {fence}, which is no live lease")
+            }),
+            Event::AttemptIdle { fence, silent_ms, .. } => {
+                let Some(held) = self.attempts.get_mut(fence) else {
+                    return Err(format!("fence {fence} is silent, which is no live lease"));
+                };
+                let told = std::mem::replace(&mut held.idle, true);
+                let since = record.at.ms_since(held.granted_at);
+                ensure(!told && (IDLE_MS..=since).contains(silent_ms), || {
+                    format!("attempt {fence} is called silent for {silent_ms} of {since} ms")
+                })
+            }
+            Event::AttemptHeard { fence, .. } => {
+                let idle = self.attempts.get_mut(fence).map(|held| std::mem::take(&mut held.idle));
+                ensure(idle == Some(true), || format!("attempt {fence} was not called silent"))
+            }
+            Event::CheckNoted { fence, .. } => ensure(self.chores.contains_key(fence), || {
+                format!("a check of fence {fence} is spoken of, which runs none")
             }),
             Event::AttemptFinished { fence, task, .. }
             | Event::AttemptAbandoned { fence, task, .. }
@@ -149,6 +171,7 @@ impl Leases {
             heard_at: None,
             ttl_ms: policy.silence_ms(facts.task(*task)?.kind, *phase),
             timeout_ms: policy.attempt_timeout_ms(agent.role),
+            idle: false,
         };
         self.attempts.insert(*fence, held);
         Ok(())

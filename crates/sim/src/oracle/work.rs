@@ -7,7 +7,6 @@ use kapelle_core::command::CheckResult;
 use kapelle_core::council::Verdict as Ruling;
 use kapelle_core::event::Restart;
 use kapelle_core::flow::{Expectation, Phase};
-use kapelle_core::policy::Policy;
 use kapelle_core::{Commit, Event, Fence, MissionId, TaskId};
 
 use super::facts::TaskFacts;
@@ -75,13 +74,16 @@ impl Work {
                 Ok(())
             }
             Event::ChecksFinished { task, commit, results, .. } => {
-                let policy = &facts.mission_of(*task)?.policy;
-                self.judge_checks(*task, commit, results, policy, repo)
+                let asked = self.asked_of(*task, facts)?;
+                self.judge_checks(*task, commit, results, &asked, repo)
             }
             Event::PhaseAccepted { task, phase, change } => {
-                let policy = &facts.mission_of(*task)?.policy;
-                let checked = !policy.checks.is_empty();
-                self.judge_phase(*task, (*phase, &policy.flow), change, checked)
+                let checked = !self.asked_of(*task, facts)?.is_empty();
+                ensure(!repo.mocks(change), || {
+                    format!("{phase} of {task:?} was accepted, although its tests test a mock")
+                })?;
+                let flow = &facts.mission_of(*task)?.policy.flow;
+                self.judge_phase(*task, (*phase, flow), change, checked)
             }
             Event::ChangeConflicted { task, question: Some(_), .. } => {
                 self.tasks.entry(*task).or_default().begin_anew();
@@ -129,16 +131,28 @@ impl Work {
         ensure(expected == Some(&phase), || format!("{id:?} does {phase}, not {expected:?}"))
     }
 
+    /// What has to have run before the phase that the task is in counts.
+    fn asked_of(&self, task: TaskId, facts: &Facts) -> Result<Vec<String>, String> {
+        let policy = &facts.mission_of(task)?.policy;
+        let names = policy.checks.iter().map(|check| check.name.clone());
+        let is_last = self
+            .tasks
+            .get(&task)
+            .map_or(policy.flow.len() == 1, |progress| progress.next(&policy.flow).is_none());
+        let own = facts.task(task)?.commands.iter().filter(|_| is_last).cloned();
+        Ok(names.chain(own).collect())
+    }
+
     fn judge_checks(
         &mut self,
         task: TaskId,
         commit: &Commit,
         results: &[CheckResult],
-        policy: &Policy,
+        asked: &[String],
         repo: &Repository,
     ) -> Verdict {
         let ran = |name: &str| results.iter().any(|result| result.name == name);
-        let missing = policy.checks.iter().find(|check| !ran(&check.name));
+        let missing = asked.iter().find(|name| !ran(name));
         ensure(missing.is_none(), || {
             format!("the checks of {} count, but {missing:?} did not run", commit.short())
         })?;
@@ -199,11 +213,14 @@ impl Work {
 }
 
 impl Progress {
-    /// To the next phase that nobody skipped; past the last one there is none.
-    fn go_on(&mut self, flow: &[Phase]) {
+    /// The next phase that nobody skipped; past the last one there is none.
+    fn next(&self, flow: &[Phase]) -> Option<usize> {
         let later = flow.iter().enumerate().skip(self.phase + 1);
-        let next = later.filter(|(_, phase)| !self.skipped.contains(phase)).map(|(n, _)| n).next();
-        self.phase = next.unwrap_or(self.phase);
+        later.filter(|(_, phase)| !self.skipped.contains(phase)).map(|(n, _)| n).next()
+    }
+
+    fn go_on(&mut self, flow: &[Phase]) {
+        self.phase = self.next(flow).unwrap_or(self.phase);
     }
 
     fn begin_anew(&mut self) {

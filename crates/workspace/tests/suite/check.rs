@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kapelle_core::gates::{Objection, Thresholds, frozen};
+use kapelle_core::gates::{Mock, Tested, Thresholds};
 use kapelle_core::outcome::{Counts, Percent};
 use kapelle_core::policy::{Parser, Reading};
 use kapelle_workspace::Confinement;
 use kapelle_workspace::baseline::Baselines;
-use kapelle_workspace::check::{Check, CheckRun, run, test_files};
+use kapelle_workspace::check::{Check, CheckRun, mocks, run};
 use kapelle_workspace::commands::{CommandError, Commands, ThresholdRules, Told};
 use kapelle_workspace::reaper::running;
 
@@ -217,23 +217,22 @@ async fn output_that_was_cut_is_no_report() {
     assert!(!ran.passed && ran.reasons.contains("was cut in the middle"), "{}", ran.reasons);
 }
 
-/// A mode is part of a test, too: a script that cannot be run tests nothing.
+/// SEC-09: tests that replace what they test are found in the files of the very commit.
 #[tokio::test]
-async fn test_files_are_compared_by_content_and_mode() {
+async fn tests_that_mock_their_unit_are_found_in_the_commit() {
     let fixture = Fixture::new();
-    let patterns = ["tests/**".to_owned()];
     let repo = fixture.open().await;
-    fixture.commit("tests/a.sh", "exit 1\n");
-    let red = fixture.commit("tests/b.sh", "exit 1\n");
-    let red = test_files(&repo, &red, &patterns).await.unwrap();
-    let same = fixture.commit("src/a", "code\n");
-    assert_eq!(frozen(&red, &test_files(&repo, &same, &patterns).await.unwrap()), []);
-    fixture.git(&["config", "core.fileMode", "false"]);
-    fixture.git(&["update-index", "--chmod=+x", "tests/a.sh"]);
-    let changed = fixture.commit("tests/b.sh", "exit 0\n");
-    let changed = test_files(&repo, &changed, &patterns).await.unwrap();
-    let touched = |path: &str| Objection::TestsTouched { path: path.into(), how: "changed" };
-    assert_eq!(frozen(&red, &changed), [touched("tests/a.sh"), touched("tests/b.sh")]);
+    let mocking = "import { add } from '../src/add';\njest.mock('../src/add');\n";
+    let commit = fixture.commit("tests/add.test.ts", mocking);
+    fixture.commit("tests/add.test.ts", "import { add } from '../src/add';\n");
+    let gone = "tests/gone.test.ts".to_owned();
+    let tests = vec![gone, "tests/add.test.ts".into()];
+    let tested = Tested { tests, units: vec!["src/add.ts".into()] };
+    let found = mocks(&repo, &commit, &tested).await.unwrap();
+    let mock = Mock { path: "tests/add.test.ts".into(), line: 2, unit: "src/add.ts".into() };
+    assert_eq!(found, [mock]);
+    let of_others = Tested { units: vec!["src/mul.ts".into()], ..tested };
+    assert_eq!(mocks(&repo, &commit, &of_others).await.unwrap(), []);
 }
 
 /// A suite of an hour is not run again to learn what is known.

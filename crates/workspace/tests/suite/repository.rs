@@ -154,6 +154,11 @@ async fn changed_paths_are_whole_and_unquoted() {
     let repo = fixture.open().await;
     let paths = repo.changed_paths(&one, &two).await.unwrap();
     assert_eq!(paths, ["b", "mit blank/ä.txt", "moved", "readme"]);
+    // A mode is part of a test, too: a script that cannot be run tests nothing.
+    fixture.git(&["config", "core.fileMode", "false"]);
+    fixture.git(&["update-index", "--chmod=+x", "moved"]);
+    let three = fixture.commit("b", "more");
+    assert_eq!(repo.changed_paths(&two, &three).await.unwrap(), ["b", "moved"]);
     assert_eq!(repo.tree_of(&two).await.unwrap(), fixture.git(&["rev-parse", "HEAD^{tree}"]));
 }
 

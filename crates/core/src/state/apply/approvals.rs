@@ -297,8 +297,9 @@ impl State {
             Some(next) => {
                 self.drop_check(id);
                 self.with_task(id, |t| t.phase = next);
-                if begun {
-                    self.restart(id);
+                match begun {
+                    true => self.restart(id),
+                    false => self.forget_attempt(id),
                 }
             }
             None => {

@@ -103,11 +103,12 @@ impl State {
             },
             Chore::Gate(task) => {
                 let Stage::Gating { change } = &self.task(task)?.stage else { return None };
-                let (commit, policy) = (change.clone(), mission.policy.clone());
+                let (commit, policy, of) = (change.clone(), &mission.policy, self.task(task)?);
                 let named = policy.checks.iter().any(|check| !check.reading.is_plain());
-                let tip = mission.tip.clone().filter(|_| named && gate::shows_first(&policy));
-                let retries = gate::retries(self.task(task)?, &policy);
-                Effect::RunChecks { task, commit, tip, retries, policy }
+                let tip = mission.tip.clone().filter(|_| named && gate::shows_first(policy));
+                let (checks, tested) = (gate::checks(of, policy), gate::tested(of, policy));
+                let retries = gate::retries(of, policy);
+                Effect::RunChecks { task, commit, tip, retries, checks, tested }
             }
             Chore::Delivery(id) => {
                 let MissionStage::Approved { commit, .. } = &mission.stage else { return None };
