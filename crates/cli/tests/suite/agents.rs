@@ -232,6 +232,43 @@ fn new_tests_that_pass_are_rejected() {
     assert!(why.contains("gave up after 3 failures"), "{why}");
 }
 
+/// SEC-09: a test that replaces what it should test passes whatever the code does.
+#[test]
+fn new_tests_that_mock_their_unit_are_rejected() {
+    let mocking = r#"
+        mkdir -p src
+        if grep -q 'by a mock' "$KAPELLE_BRIEFING"; then
+            echo 'test -e src/code.js' > tests/new.sh
+        else
+            printf '%s\n' '# jest.mock("../src/code")' 'false' > tests/new.sh
+        fi"#;
+    let fixture = test_first(mocking, "mkdir -p src && echo code > src/code.js");
+    let plan = fixture.plan(r#"[{"id": "1", "title": "add code", "files": ["src/code.js"]}]"#);
+    fixture.run(&["add code", "--plan", &plan, "--yes"]).expect(0);
+    let says = "tests/new.sh line 1 replaces src/code.js, the very thing that it should test, by a mock";
+    assert_eq!(fixture.failures(1), [("validation_failed".to_owned(), says.to_owned())]);
+    assert_eq!(fixture.file("tests/new.sh"), "test -e src/code.js\n");
+}
+
+/// TDD-13: a criterion of a task that is a command is run, in the same box as a check.
+#[test]
+fn a_criterion_that_is_a_command_has_to_be_met() {
+    let script = r#"
+        echo code > code.txt
+        if grep -q 'check test -e CHANGELOG failed' "$KAPELLE_BRIEFING"; then
+            echo news > CHANGELOG
+        fi"#;
+    let fixture = Fixture::with_agent(script);
+    let plan = r#"[{"id": "1", "title": "add code",
+        "validation_criteria": {"criteria": ["$ test -e CHANGELOG", "It reads well"]}}]"#;
+    let plan = fixture.plan(plan);
+    fixture.run(&["add code", "--plan", &plan, "--yes"]).expect(0);
+    let says = "check test -e CHANGELOG failed:\n";
+    let failures = fixture.failures(1);
+    assert_eq!(failures, [("validation_failed".to_owned(), says.to_owned())]);
+    assert_eq!(fixture.file("CHANGELOG"), "news\n");
+}
+
 /// An agent's word is no proof: the checks run on what it really left.
 #[test]
 fn a_change_that_fails_its_check_is_rejected_with_the_output() {
