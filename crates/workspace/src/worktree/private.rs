@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Error, Result, Worktree, removal, write};
+use super::{Error, Result, Worktree, inventory, removal, write};
 use crate::git::{IDENTITY_EMAIL, IDENTITY_NAME, args};
 use crate::sandbox::{Limits, Network, Overlay, StandIn, Walls};
 
@@ -27,7 +27,7 @@ impl Worktree {
         let private = super::settled(private)?;
         removal::remove(private.clone()).await?;
         let objects = self.repo.git_dir().join("objects");
-        self.write_private(&private, &objects).await?;
+        self.write_private(&private).await?;
         let gitfile = private.join("gitfile");
         let mut line = OsString::from("gitdir: ");
         line.push(&private);
@@ -58,14 +58,10 @@ impl Worktree {
     /// in its stash, under hidden references of their own, and gives their names. To be called
     /// when the agent has ended, before the directory is removed.
     pub async fn keep_commits(&self, private: &Path, reference: &str) -> Result<Vec<String>> {
-        if !private.join("HEAD").exists() {
+        if private.join("HEAD").symlink_metadata().is_err() {
             return Ok(Vec::new());
         }
-        // The agent's settings may name programs; `commondir` would lead to other settings.
-        for name in ["config", "commondir"] {
-            removal::remove(private.join(name)).await?;
-        }
-        write(&private.join("config"), config(self.base.as_str().len()).as_bytes())?;
+        self.disarm(private).await?;
         let theirs = self.repo.git().on(private);
         let asked = args!["for-each-ref", "--format=%(objectname) %(refname)"];
         let asked = [asked, args!["refs/heads", "refs/stash"]].concat();
@@ -75,10 +71,11 @@ impl Worktree {
         found = format!("{found}\n{} HEAD", String::from_utf8_lossy(&head.stdout).trim());
         let (mut refspecs, mut names) = (Vec::new(), Vec::new());
         for (object, name) in found.lines().filter_map(|line| line.split_once(' ')) {
-            let known = args!["cat-file", "-e", object];
-            if object.is_empty()
-                || self.repo.git().run_accepting(&[0, 1, 128], known).await?.code == 0
-            {
+            if object.is_empty() || self.repo.git().knows(object).await? {
+                continue;
+            }
+            // A name for something that is not there would keep git from fetching the rest.
+            if !theirs.knows(object).await? {
                 continue;
             }
             if names.len() == BRANCHES_KEPT_MAX {
@@ -89,6 +86,7 @@ impl Worktree {
             }
             let to =
                 format!("{KEPT_COMMITS_PREFIX}{reference}/{}", name.trim_start_matches("refs/"));
+            let to = self.free_name(to).await?;
             refspecs.push(OsString::from(format!("{name}:{to}")));
             names.push(to);
         }
@@ -100,16 +98,48 @@ impl Worktree {
         Ok(names)
     }
 
-    async fn write_private(&self, private: &Path, objects: &Path) -> Result<()> {
-        for part in ["objects/info", "refs/heads", "info"] {
+    /// The name, or one like it if there is something under it already: that is kept, too.
+    async fn free_name(&self, wanted: String) -> Result<String> {
+        let (mut name, mut number) = (wanted.clone(), 1);
+        while self.repo.reference(&name).await?.is_some() {
+            number += 1;
+            name = format!("{wanted}-{number}");
+        }
+        Ok(name)
+    }
+
+    /// Makes a git directory that an agent had one that can be asked. Its settings may name programs,
+    /// `commondir` would lead to other settings, and `alternates` to any repository of the person.
+    async fn disarm(&self, private: &Path) -> Result<()> {
+        inventory::leave_files_only(private.into()).await?;
+        for name in ["config", "commondir", "objects/info/alternates"] {
+            removal::remove(private.join(name)).await?;
+        }
+        self.write_settings(private)
+    }
+
+    /// What decides how git reads the private directory.
+    fn write_settings(&self, private: &Path) -> Result<()> {
+        let info = private.join("objects/info");
+        std::fs::create_dir_all(&info).map_err(|source| Error::File { path: info, source })?;
+        write(&private.join("config"), config(self.base.as_str().len()).as_bytes())?;
+        let mut line = self.repo.git_dir().join("objects").into_os_string();
+        line.push("\n");
+        write(&private.join("objects/info/alternates"), line.as_encoded_bytes())?;
+        // Where the history of a shallow clone ends.
+        match std::fs::read(self.repo.git_dir().join("shallow")) {
+            Ok(ends) => write(&private.join("shallow"), &ends),
+            Err(_not_shallow) => Ok(()),
+        }
+    }
+
+    async fn write_private(&self, private: &Path) -> Result<()> {
+        for part in ["refs/heads", "info"] {
             let path = private.join(part);
             std::fs::create_dir_all(&path).map_err(|source| Error::File { path, source })?;
         }
         write(&private.join("HEAD"), format!("{}\n", self.base).as_bytes())?;
-        write(&private.join("config"), config(self.base.as_str().len()).as_bytes())?;
-        let mut line = objects.as_os_str().to_owned();
-        line.push("\n");
-        write(&private.join("objects/info/alternates"), line.as_encoded_bytes())?;
+        self.write_settings(private)?;
         let refs =
             args!["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags"];
         write(&private.join("packed-refs"), &self.repo.git().run(refs).await?.stdout)?;
