@@ -6,6 +6,7 @@ use kapelle_core::Commit;
 
 use crate::git::args;
 use crate::repository::{Error, Repository, Result};
+use crate::scratch::Index;
 
 /// A list beyond this is no list for people; the newest come first.
 const KEPT_LISTED_MAX: usize = 10_000;
@@ -80,15 +81,9 @@ pub async fn write_files(repo: &Repository, work: &KeptWork, dir: &Path) -> Resu
     let file = |source| Error::File { path: dir.into(), source };
     std::fs::create_dir(dir).map_err(file)?;
     let dir = dir.canonicalize().map_err(file)?;
-    let index = repo.git_dir().join("kapelle").join(format!("recover-{}", std::process::id()));
-    std::fs::create_dir_all(repo.git_dir().join("kapelle")).map_err(file)?;
-    let git = repo.git().with_tree(&dir, &index);
-    let written = async {
-        git.run(args!["read-tree", work.commit.as_str()]).await?;
-        git.run(args!["checkout-index", "--all", "--quiet"]).await
-    }
-    .await;
-    let _absent_if_never_written = std::fs::remove_file(&index);
-    written?;
+    let index = Index::new(repo)?;
+    let git = index.git(repo, &dir);
+    git.run(args!["read-tree", work.commit.as_str()]).await?;
+    git.run(args!["checkout-index", "--all", "--quiet"]).await?;
     Ok(())
 }
