@@ -203,6 +203,13 @@ impl Git {
         Ok(self.run_accepting(&[0, 1, 128], asked).await?.code == 0)
     }
 
+    /// Whether a reference leads to this commit. Objects alone are cleared away some day.
+    pub(crate) async fn holds(&self, commit: &str) -> Result<bool, Error> {
+        let asked = args!["rev-list", "--max-count=1", commit, "--not", "--all"];
+        let found = self.run_accepting(&[0, 128], asked).await?;
+        Ok(found.code == 0 && found.stdout.is_empty())
+    }
+
     async fn once(&self, accepted: &[i32], args: &[OsString]) -> Result<Output, Error> {
         let mut child = self.spawn(self.command(args))?;
         if let (Some(mut stdin), Some(input)) = (child.stdin.take(), &self.input) {

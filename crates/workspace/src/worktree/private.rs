@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::{Error, Result, Worktree, inventory, removal, write};
-use crate::git::{IDENTITY_EMAIL, IDENTITY_NAME, args};
+use crate::git::{Git, IDENTITY_EMAIL, IDENTITY_NAME, args};
 use crate::sandbox::{Limits, Network, Overlay, StandIn, Walls};
 
 /// Apart from kept trees: git has no reference below another one.
@@ -19,6 +19,11 @@ const KEPT_COMMITS_PREFIX: &str = "refs/kapelle/kept-git/";
 
 /// An agent has a handful of branches; a program that makes more is not keeping work.
 const BRANCHES_KEPT_MAX: usize = 64;
+
+/// Of the commits that an agent turned its back on, the last ones are kept. One that amends without
+/// end keeps its machine busy enough.
+const LOST_KEPT_MAX: usize = 16;
+const REFLOG_LOOKED_MAX: usize = 200;
 
 impl Worktree {
     /// The walls around an agent in this tree. `private` becomes its git directory; it must lie
@@ -54,28 +59,21 @@ impl Worktree {
         })
     }
 
-    /// Keeps the commits that an agent made in its private git directory, on branches, on none and
-    /// in its stash, under hidden references of their own, and gives their names. To be called
-    /// when the agent has ended, before the directory is removed.
+    /// Keeps the commits that an agent made in its private git directory, on branches, on none, in
+    /// its stash, and those that it turned its back on, under hidden references of their own, and
+    /// gives their names. To be called when the agent has ended, before the directory is removed.
     pub async fn keep_commits(&self, private: &Path, reference: &str) -> Result<Vec<String>> {
         if private.join("HEAD").symlink_metadata().is_err() {
             return Ok(Vec::new());
         }
         self.disarm(private).await?;
         let theirs = self.repo.git().on(private);
-        let asked = args!["for-each-ref", "--format=%(objectname) %(refname)"];
-        let asked = [asked, args!["refs/heads", "refs/stash"]].concat();
-        let mut found = theirs.text(asked).await?;
-        let head = args!["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
-        let head = theirs.run_accepting(&[0, 1], head).await?;
-        found = format!("{found}\n{} HEAD", String::from_utf8_lossy(&head.stdout).trim());
-        let (mut refspecs, mut names) = (Vec::new(), Vec::new());
-        for (object, name) in found.lines().filter_map(|line| line.split_once(' ')) {
-            if object.is_empty() || self.repo.git().knows(object).await? {
-                continue;
-            }
+        let prefix = format!("{KEPT_COMMITS_PREFIX}{reference}/");
+        let mut names = Vec::new();
+        let mut refspecs = Vec::new();
+        for (commit, name) in tips(&theirs).await? {
             // A name for something that is not there would keep git from fetching the rest.
-            if !theirs.knows(object).await? {
+            if self.repo.git().holds(&commit).await? || !theirs.knows(&commit).await? {
                 continue;
             }
             if names.len() == BRANCHES_KEPT_MAX {
@@ -85,17 +83,45 @@ impl Worktree {
                 });
             }
             let to =
-                format!("{KEPT_COMMITS_PREFIX}{reference}/{}", name.trim_start_matches("refs/"));
-            let to = self.free_name(to).await?;
-            refspecs.push(OsString::from(format!("{name}:{to}")));
+                self.free_name(format!("{prefix}{}", name.trim_start_matches("refs/"))).await?;
+            refspecs.push(format!("{name}:{to}").into());
             names.push(to);
         }
-        if !names.is_empty() {
+        self.fetch(private, refspecs).await?;
+        names.extend(self.keep_lost(private, &theirs, &prefix).await?);
+        Ok(names)
+    }
+
+    /// Keeps the commits that nothing names any more, such as those before an amendment or a reset.
+    async fn keep_lost(&self, private: &Path, theirs: &Git, prefix: &str) -> Result<Vec<String>> {
+        if !private.join("logs/HEAD").exists() {
+            return Ok(Vec::new());
+        }
+        let asked = args!["log", "--walk-reflogs", "--format=%H", "HEAD"];
+        let asked = [asked, args!["-n", REFLOG_LOOKED_MAX.to_string()]].concat();
+        let walked = theirs.run_accepting(&[0, 128], asked).await?;
+        let mut names = Vec::new();
+        // The newest first: those that it is built on come along with it.
+        for commit in String::from_utf8_lossy(&walked.stdout).lines() {
+            if names.len() == LOST_KEPT_MAX {
+                break;
+            }
+            if !self.repo.git().holds(commit).await? && theirs.knows(commit).await? {
+                let to = self.free_name(format!("{prefix}lost/{}", names.len() + 1)).await?;
+                self.fetch(private, vec![format!("{commit}:{to}").into()]).await?;
+                names.push(to);
+            }
+        }
+        Ok(names)
+    }
+
+    async fn fetch(&self, private: &Path, refspecs: Vec<OsString>) -> Result<()> {
+        if !refspecs.is_empty() {
             let allowed = args!["-c", "protocol.file.allow=always", "-c", "fetch.fsckObjects=true"];
             let fetch = args!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", private];
             self.repo.git().run([allowed, fetch, refspecs].concat()).await?;
         }
-        Ok(names)
+        Ok(())
     }
 
     /// The name, or one like it if there is something under it already: that is kept, too.
@@ -152,6 +178,18 @@ impl Worktree {
     }
 }
 
+/// The commits that have a name in an agent's git directory, each with it.
+async fn tips(theirs: &Git) -> Result<Vec<(String, String)>> {
+    let asked = args!["for-each-ref", "--format=%(objectname) %(refname)"];
+    let named = theirs.text([asked, args!["refs/heads", "refs/stash"]].concat()).await?;
+    let head = args!["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
+    let head = theirs.run_accepting(&[0, 1], head).await?;
+    let all = format!("{named}\n{} HEAD", String::from_utf8_lossy(&head.stdout).trim());
+    let parted = all.lines().filter_map(|line| line.split_once(' '));
+    let found = parted.filter(|(commit, _)| !commit.is_empty());
+    Ok(found.map(|(commit, name)| (commit.to_owned(), name.to_owned())).collect())
+}
+
 fn config(hash_digits: usize) -> String {
     let (version, extension) = match hash_digits {
         64 => (1, "[extensions]\n\tobjectFormat = sha256\n"),
@@ -160,7 +198,7 @@ fn config(hash_digits: usize) -> String {
     format!(
         "[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n\tlogAllRefUpdates = true\n\
          {extension}[user]\n\tname = {IDENTITY_NAME}\n\temail = {IDENTITY_EMAIL}\n\
-         [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n"
+         [uploadpack]\n\tallowAnySHA1InWant = true\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n"
     )
 }
 

@@ -342,6 +342,9 @@ async fn commits_of_an_agent_outlive_its_git_directory() {
     agent(&["stash", "--quiet"]);
     agent(&["config", "core.fsmonitor", "false"]);
 
+    // Killed between the objects and the name for them, nothing is kept yet.
+    let objects = ["-c", "protocol.file.allow=always", "fetch", "--quiet", "--no-write-fetch-head"];
+    fixture.git(&[&objects[..], &[private.to_str().unwrap(), "idea"]].concat());
     let kept = worktree.keep_commits(&private, "7").await.unwrap();
     agent(&["checkout", "--quiet", "-B", "idea", "main"]);
     agent(&["commit", "--quiet", "--allow-empty", "--message", "another idea"]);
@@ -353,6 +356,15 @@ async fn commits_of_an_agent_outlive_its_git_directory() {
     let names =
         ["heads/idea", "stash", "HEAD"].map(|name| format!("refs/kapelle/kept-git/7/{name}"));
     assert_eq!(kept, names);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "reset away"]);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "on top of it"]);
+    agent(&["reset", "--quiet", "--hard", "main"]);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "amended"]);
+    agent(&["commit", "--quiet", "--amend", "--allow-empty", "--message", "better"]);
+    let lost = worktree.keep_commits(&private, "8").await.unwrap();
+    let subjects = lost.iter().map(|name| fixture.git(&["show", "-s", "--format=%s", name]));
+    assert_eq!(subjects.collect::<Vec<_>>(), ["better", "better", "amended", "on top of it"]);
+    assert_eq!(lost[3], "refs/kapelle/kept-git/8/lost/2");
     worktree::remove_private(&private).await.unwrap();
     let subject = |name: &str| fixture.git(&["show", "-s", "--format=%s", name]);
     assert_eq!(subject(&names[0]), "on a branch");
