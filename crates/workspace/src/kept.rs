@@ -58,11 +58,20 @@ pub async fn list(repo: &Repository) -> Result<Vec<KeptWork>> {
     Ok(listed.lines().filter_map(parse).collect())
 }
 
+/// The name of what is kept under a reference.
+#[must_use]
+pub fn name_of(reference: &str) -> Option<&str> {
+    parted(reference).map(|(name, _)| name)
+}
+
+fn parted(reference: &str) -> Option<(&str, Kind)> {
+    PLACES.iter().find_map(|(place, kind)| Some((reference.strip_prefix(place)?, *kind)))
+}
+
 fn parse(line: &str) -> Option<KeptWork> {
     let mut fields = line.split('\0');
     let (reference, commit, at) = (fields.next()?, fields.next()?, fields.next()?);
-    let (name, kind) =
-        PLACES.iter().find_map(|(place, kind)| Some((reference.strip_prefix(place)?, *kind)))?;
+    let (name, kind) = parted(reference)?;
     Some(KeptWork { kind, name: name.into(), commit: commit.parse().ok()?, at: at.into() })
 }
 
