@@ -271,16 +271,6 @@ impl Repository {
         Ok(())
     }
 
-    /// Holds on to many commits, taking the lock of the references once (GIT-05). Each is a commit
-    /// of its own; only the waiting is shared.
-    pub async fn hold_all(&self, held: &[(String, Commit)]) -> Result<()> {
-        let _one_batch = self.worktree_lock.lock().await;
-        for (name, commit) in held {
-            self.hold(name, commit).await?;
-        }
-        Ok(())
-    }
-
     /// The working tree in which a branch is checked out, if any.
     pub async fn checked_out(&self, branch: &str) -> Result<Option<PathBuf>> {
         Ok(self.standing(branch, None).await?.and_then(|standing| standing.dir))
