@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::args::RecoverArgs;
 use crate::output::{Exit, Problem, print, print_json, say};
 use crate::project::Project;
+use crate::sandbox;
 
 #[derive(Debug, Serialize)]
 struct View {
@@ -18,6 +19,7 @@ struct View {
 
 pub async fn recover(args: &RecoverArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
+    sandbox::keep_abandoned(&project).await?;
     let all = kept::list(&project.repo).await?;
     let Some(name) = &args.name else { return list(&project, &all, args.json).await };
     let found: Vec<&KeptWork> = all.iter().filter(|work| work.name == *name).collect();

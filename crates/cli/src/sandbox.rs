@@ -1,12 +1,15 @@
 //! `kapelle sandbox`: the box that agents and checks run in, for people who want to try it.
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use kapelle_core::Fence;
 use kapelle_workspace::egress::{AllowList, Egress};
-use kapelle_workspace::process::{self, Hold, Lease, Spec};
+use kapelle_workspace::process::{self, Attached, Hold, Lease, Spec};
 use kapelle_workspace::sandbox::{Backend, BoxProgram, Limits, Sandbox, Sandboxing, Wanted};
-use kapelle_workspace::{Worktree, worktree};
+use kapelle_workspace::{Worktree, kept, worktree};
 use serde::Serialize;
 
 use crate::args::{LookArgs, SandboxRunArgs};
@@ -116,12 +119,13 @@ fn usable(found: Sandboxing) -> Result<Sandbox, Problem> {
 /// Runs a command in a fresh tree. What it leaves there is kept, as an agent's work would be.
 pub async fn run(args: SandboxRunArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
-    project.repo.exclude_locally("/.kapelle/").await?;
+    project.make_state_dir().await?;
+    keep_abandoned(&project).await?;
     let sandbox = usable(of_project(&project).await?)?;
-    let dir = project.state_dir().join("try").join(std::process::id().to_string());
+    let place = Place::make(&project)?;
     let head = project.repo.resolve("HEAD").await?;
-    let tree = Worktree::prepare(&project.repo, &dir.join("tree"), &head).await?;
-    let mut walls = tree.walls(&dir.join("git")).await?;
+    let tree = Worktree::prepare(&project.repo, &place.tree(), &head).await?;
+    let mut walls = tree.walls(&place.git()).await?;
     walls.readable.extend(project.readable()?);
     let (program, arguments) =
         args.command.split_first().ok_or_else(|| Problem::usage("there is no command"))?;
@@ -135,16 +139,93 @@ pub async fn run(args: SandboxRunArgs) -> Result<Exit, Problem> {
         hold: Hold::default(),
     };
     let spec = sandbox.wrap(spec, &walls).map_err(Problem::environment)?;
-    let code = process::run_attached(spec).await.map_err(Problem::environment)?;
-    let name = format!("try/{}", std::process::id());
-    let kept = tree.keep(&name).await?;
-    if kept.commit().is_some() {
-        say(format!("what it left in the tree is kept: kapelle recover {name}"));
+    let ended = process::run_attached(spec).await.map_err(Problem::environment)?;
+    put_away(tree, &place).await?;
+    Ok(match ended {
+        Attached::Exited { code: 0 } => Exit::Done,
+        Attached::Exited { code } => {
+            say(format!("the command ended with exit code {code}"));
+            Exit::Failed
+        }
+        Attached::OverQuota { reason } => {
+            say(format!("the command was ended: {reason}"));
+            Exit::Failed
+        }
+        Attached::Interrupted => Exit::Interrupted,
+    })
+}
+
+/// Where one command is tried. Whoever has it open holds its lock; the kernel lets go of that with
+/// the process, however it ends.
+struct Place {
+    dir: PathBuf,
+    _held: File,
+}
+
+impl Place {
+    fn make(project: &Project) -> Result<Place, Problem> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let dir = tries(project).join(format!("{}-{}", now.as_secs(), std::process::id()));
+        let failed = |e| Problem::environment(format!("{}: {e}", dir.display()));
+        std::fs::create_dir_all(&dir).map_err(failed)?;
+        let held = File::create(dir.join("lock")).map_err(failed)?;
+        held.lock().map_err(failed)?;
+        Ok(Place { dir, _held: held })
     }
-    tree.remove(kept).await?;
-    worktree::remove_scrap(&dir).await?;
-    if code != 0 {
-        say(format!("the command ended with exit code {code}"));
+
+    /// A place that nobody has open any more.
+    fn abandoned(dir: &Path) -> Option<Place> {
+        let held = File::open(dir.join("lock")).ok()?;
+        held.try_lock().ok()?;
+        Some(Place { dir: dir.into(), _held: held })
     }
-    Ok(if code == 0 { Exit::Done } else { Exit::Failed })
+
+    fn tree(&self) -> PathBuf {
+        self.dir.join("tree")
+    }
+
+    fn git(&self) -> PathBuf {
+        self.dir.join("git")
+    }
+
+    /// Under which its work is kept.
+    fn name(&self) -> String {
+        format!("try/{}", self.dir.file_name().unwrap_or_default().to_string_lossy())
+    }
+}
+
+fn tries(project: &Project) -> PathBuf {
+    project.state_dir().join("try")
+}
+
+/// Keeps what is left of commands whose Kapelle was killed. What cannot be kept stays where it is.
+pub async fn keep_abandoned(project: &Project) -> Result<(), Problem> {
+    for left in Worktree::leftovers(&project.repo, &tries(project)).await? {
+        let Some(place) = left.dir().parent().and_then(Place::abandoned) else { continue };
+        if let Err(problem) = put_away(left, &place).await {
+            say(format!("{}; {}", problem.what, problem.hint.unwrap_or_default()));
+        }
+    }
+    Ok(())
+}
+
+async fn put_away(tree: Worktree, place: &Place) -> Result<(), Problem> {
+    let kept = async {
+        let name = place.name();
+        let kept = tree.keep(&name).await?;
+        let commits = tree.keep_commits(&place.git(), &name).await?;
+        let names = commits.iter().filter_map(|one| kept::name_of(one)).map(str::to_owned);
+        let names: Vec<String> = kept.commit().map(|_| name).into_iter().chain(names).collect();
+        tree.remove(kept).await?;
+        worktree::remove_scrap(&place.dir).await?;
+        Ok::<_, worktree::Error>(names)
+    };
+    let names = kept.await.map_err(|error| {
+        let hint = format!("what the command left is still in {}", place.dir.display());
+        Problem::from(error).hint(hint)
+    })?;
+    for name in names {
+        say(format!("what it left is kept: kapelle recover {name}"));
+    }
+    Ok(())
 }

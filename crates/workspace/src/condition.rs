@@ -78,7 +78,8 @@ const SUBMODULES_NAMED_MAX: usize = 20;
 impl Repository {
     /// Looks without touching anything: not even the index is refreshed.
     pub async fn condition(&self) -> Result<Vec<Note>> {
-        let here = Git::in_dir(self.root()).set("GIT_OPTIONAL_LOCKS", "0");
+        // Without the repository's filters: a file that only they make equal counts as changed.
+        let here = self.git_here().set("GIT_OPTIONAL_LOCKS", "0");
         let mut notes = Vec::new();
         let status =
             args!["status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=all"];

@@ -123,6 +123,12 @@ impl Git {
         Git { dir: dir.into(), location, overrides, env, input: None }
     }
 
+    /// The same git as it finds itself in another directory.
+    #[must_use]
+    pub fn within(&self, dir: &Path) -> Git {
+        Git { dir: dir.into(), location: Vec::new(), ..self.clone() }
+    }
+
     /// Git on exactly this git directory, whatever lies in the current one.
     #[must_use]
     pub fn on(&self, git_dir: &Path) -> Git {
@@ -189,6 +195,19 @@ impl Git {
                 None => return ended,
             }
         }
+    }
+
+    /// Whether there is an object of this name.
+    pub(crate) async fn knows(&self, object: &str) -> Result<bool, Error> {
+        let asked = args!["cat-file", "-e", object];
+        Ok(self.run_accepting(&[0, 1, 128], asked).await?.code == 0)
+    }
+
+    /// Whether a reference leads to this commit. Objects alone are cleared away some day.
+    pub(crate) async fn holds(&self, commit: &str) -> Result<bool, Error> {
+        let asked = args!["rev-list", "--max-count=1", commit, "--not", "--all"];
+        let found = self.run_accepting(&[0, 128], asked).await?;
+        Ok(found.code == 0 && found.stdout.is_empty())
     }
 
     async fn once(&self, accepted: &[i32], args: &[OsString]) -> Result<Output, Error> {

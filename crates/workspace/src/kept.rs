@@ -6,6 +6,7 @@ use kapelle_core::Commit;
 
 use crate::git::args;
 use crate::repository::{Error, Repository, Result};
+use crate::scratch::Index;
 
 /// A list beyond this is no list for people; the newest come first.
 const KEPT_LISTED_MAX: usize = 10_000;
@@ -57,11 +58,20 @@ pub async fn list(repo: &Repository) -> Result<Vec<KeptWork>> {
     Ok(listed.lines().filter_map(parse).collect())
 }
 
+/// The name of what is kept under a reference.
+#[must_use]
+pub fn name_of(reference: &str) -> Option<&str> {
+    parted(reference).map(|(name, _)| name)
+}
+
+fn parted(reference: &str) -> Option<(&str, Kind)> {
+    PLACES.iter().find_map(|(place, kind)| Some((reference.strip_prefix(place)?, *kind)))
+}
+
 fn parse(line: &str) -> Option<KeptWork> {
     let mut fields = line.split('\0');
     let (reference, commit, at) = (fields.next()?, fields.next()?, fields.next()?);
-    let (name, kind) =
-        PLACES.iter().find_map(|(place, kind)| Some((reference.strip_prefix(place)?, *kind)))?;
+    let (name, kind) = parted(reference)?;
     Some(KeptWork { kind, name: name.into(), commit: commit.parse().ok()?, at: at.into() })
 }
 
@@ -80,15 +90,9 @@ pub async fn write_files(repo: &Repository, work: &KeptWork, dir: &Path) -> Resu
     let file = |source| Error::File { path: dir.into(), source };
     std::fs::create_dir(dir).map_err(file)?;
     let dir = dir.canonicalize().map_err(file)?;
-    let index = repo.git_dir().join("kapelle").join(format!("recover-{}", std::process::id()));
-    std::fs::create_dir_all(repo.git_dir().join("kapelle")).map_err(file)?;
-    let git = repo.git().with_tree(&dir, &index);
-    let written = async {
-        git.run(args!["read-tree", work.commit.as_str()]).await?;
-        git.run(args!["checkout-index", "--all", "--quiet"]).await
-    }
-    .await;
-    let _absent_if_never_written = std::fs::remove_file(&index);
-    written?;
+    let index = Index::new(repo)?;
+    let git = index.git(repo, &dir);
+    git.run(args!["read-tree", work.commit.as_str()]).await?;
+    git.run(args!["checkout-index", "--all", "--quiet"]).await?;
     Ok(())
 }

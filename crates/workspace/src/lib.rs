@@ -21,6 +21,7 @@ pub mod reaper;
 pub mod repository;
 pub mod rewrite;
 pub mod sandbox;
+mod scratch;
 pub mod secrets;
 pub mod stacks;
 pub mod subtask;

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::repository::{Error, Repository, Result};
+use crate::scratch;
 use crate::worktree::aside;
 
 /// Where Kapelle's own references are.
-const OWN: [&str; 2] = ["refs/kapelle", "refs/heads/kapelle"];
+const OWN: [&str; 3] = ["refs/kapelle", "refs/heads/kapelle", "refs/heads/subtask"];
 
 /// Says which lock a delivery is about to take.
 const DELIVERY_NOTE: &str = "kapelle-delivery";
@@ -31,7 +32,11 @@ impl Repository {
     /// started: our own git must not be at work.
     pub async fn free_stale_locks(&self) -> Result<Vec<PathBuf>> {
         let git_dir = self.git_dir().to_owned();
-        let (mut found, note) = aside(move || (own_locks(&git_dir), noted(&git_dir))).await;
+        let look = move || {
+            scratch::remove_abandoned(&git_dir);
+            (own_locks(&git_dir), noted(&git_dir))
+        };
+        let (mut found, note) = aside(look).await;
         found.extend(note);
         let mut freed = Vec::new();
         for lock in found {

@@ -17,7 +17,7 @@ mod supervise;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -206,20 +206,59 @@ pub async fn spawn(spec: Spec) -> Result<Running, Error> {
     Ok(Running { group, cgroup, last, activity, stops, supervisor, exit: None })
 }
 
+/// How a process ended that a person had at the terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attached {
+    /// As a shell would say it.
+    Exited { code: i32 },
+    /// We ended it: it used up more of the disk than it may.
+    OverQuota { reason: String },
+    /// We ended it: the person, or whoever stops services, asked us to end.
+    Interrupted,
+}
+
 /// Runs a process that belongs to the person at the terminal: it has the terminal's input and
-/// output, and the keys that are pressed there. Gives its exit code as a shell would.
-pub async fn run_attached(spec: Spec) -> Result<i32, Error> {
-    use std::os::unix::process::ExitStatusExt;
+/// output, and the keys that are pressed there. Whoever wants us to end meanwhile ends the process,
+/// and what it left can still be put away.
+pub async fn run_attached(spec: Spec) -> Result<Attached, Error> {
     let start =
         |source| Error::Start { program: spec.program.clone(), dir: spec.dir.clone(), source };
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let [mut interrupt, mut terminate, mut hangup] = kinds.map(signal);
     let run = run_name();
     let command = command_of(&spec, &run);
     let mut child = spawner::spawn(command, spec.hold.cgroup.clone()).await.map_err(start)?;
-    let waited = tokio::task::spawn_blocking(move || child.wait()).await;
-    let status = waited.map_err(|gone| start(std::io::Error::other(gone)))?.map_err(start)?;
+    let group = Group::of(&child).map_err(start)?;
+    let mut quota = spec.hold.quota.clone().map(quota::Watch::start);
+    let leader = group.clone();
+    let mut waited = tokio::task::spawn_blocking(move || leader.wait_for_leader());
+    let cut_short = tokio::select! {
+        _ = &mut waited => None,
+        reason = quota::passed(&mut quota) => Some(Attached::OverQuota { reason }),
+        () = heard(&mut interrupt) => Some(Attached::Interrupted),
+        () = heard(&mut terminate) => Some(Attached::Interrupted),
+        () = heard(&mut hangup) => Some(Attached::Interrupted),
+    };
+    if cut_short.is_some() {
+        group.kill_leader();
+        let _ended = waited.await;
+    }
+    let status = group.reap_leader(&mut child).map_err(start)?;
     supervise::end_orphans(&spec.hold, &run).await;
     let by_signal = status.signal().map(|signal| 128 + signal);
-    Ok(status.code().or(by_signal).unwrap_or(1))
+    let code = status.code().or(by_signal).unwrap_or(1);
+    Ok(cut_short.unwrap_or(Attached::Exited { code }))
+}
+
+/// Ends when the signal comes; if it cannot be listened to, never.
+async fn heard(signal: &mut std::io::Result<tokio::signal::unix::Signal>) {
+    let came = match signal {
+        Ok(signal) => signal.recv().await,
+        Err(_) => None,
+    };
+    if came.is_none() {
+        std::future::pending().await
+    }
 }
 
 fn command_of(spec: &Spec, run: &str) -> Command {

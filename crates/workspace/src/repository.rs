@@ -125,13 +125,18 @@ impl Repository {
         &self.git
     }
 
+    /// Git in the working tree that was opened: the shared directory has another HEAD.
+    pub(crate) fn git_here(&self) -> Git {
+        self.git.within(&self.root)
+    }
+
     pub(crate) fn worktree_lock(&self) -> &Mutex<()> {
         &self.worktree_lock
     }
 
     /// The branch that is checked out, unless HEAD is detached.
     pub async fn head_branch(&self) -> Result<Option<String>> {
-        let git = Git::in_dir(&self.root);
+        let git = self.git_here();
         let asked = args!["symbolic-ref", "--quiet", "--short", "HEAD"];
         let output = git.run_accepting(&[0, 1], asked).await?;
         let name = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
@@ -140,8 +145,7 @@ impl Repository {
 
     /// The commit that a revision such as `HEAD` or `v1.0` names.
     pub async fn resolve(&self, revision: &str) -> Result<Commit> {
-        // Asked in the working tree that was opened: the shared directory has another HEAD.
-        let git = Git::in_dir(&self.root);
+        let git = self.git_here();
         let wanted = format!("{revision}^{{commit}}");
         let asked = args!["rev-parse", "--verify", "--quiet", "--end-of-options", wanted];
         let output = git.run_accepting(&[0, 1, 128], asked).await?;
@@ -277,16 +281,6 @@ impl Repository {
         }
         let name = format!("refs/heads/{branch}");
         self.git.run(args!["update-ref", "-d", name, tip.as_str()]).await?;
-        Ok(())
-    }
-
-    /// Holds on to many commits, taking the lock of the references once (GIT-05). Each is a commit
-    /// of its own; only the waiting is shared.
-    pub async fn hold_all(&self, held: &[(String, Commit)]) -> Result<()> {
-        let _one_batch = self.worktree_lock.lock().await;
-        for (name, commit) in held {
-            self.hold(name, commit).await?;
-        }
         Ok(())
     }
 

@@ -33,6 +33,60 @@ fn a_command_runs_in_the_box_of_an_agent() {
     assert_eq!(fixture.git(&["show", "salvage:new"]), "mine");
 }
 
+/// As with an agent: what was committed and is no longer in the tree is somebody's work, too.
+#[test]
+fn commits_that_were_made_in_a_box_are_kept() {
+    let fixture = Fixture::new();
+    let work = "echo mine > new; git add new; git commit -qm mine; git checkout -q HEAD^";
+    let worked = fixture.kapelle(&["sandbox", "run", "--", "sh", "-c", work]).expect(0);
+    let kept = fixture.json(&["recover"]);
+    let name = kept[0]["name"].as_str().unwrap();
+    assert_eq!((kept.as_array().unwrap().len(), &kept[0]["kind"]), (1, &"commits".into()));
+    worked.says(&format!("kapelle recover {name}"));
+    fixture.kapelle(&["recover", name, "--branch", "salvage"]).expect(0);
+    assert_eq!(fixture.git(&["show", "salvage:new"]), "mine");
+}
+
+/// Exactly the box of an agent has a bound on what it leaves on the disk, and lies in a folder
+/// for its owner alone.
+#[test]
+fn a_box_that_is_tried_has_the_same_limits_and_the_same_privacy() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = Fixture::new();
+    fixture.commit("kapelle.toml", "[sandbox]\ndisk_mib = 4\n");
+    let fill = "head -c 20000000 /dev/urandom > big; exec sleep 1000";
+    let ended = fixture.kapelle(&["sandbox", "run", "--", "sh", "-c", fill]).expect(1);
+    ended.says("more than 4194304 bytes were written");
+    let mode = fs::metadata(fixture.repo().join(".kapelle")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+/// Whoever presses Ctrl-C, or is killed, has lost nothing.
+#[test]
+fn what_an_interrupted_box_left_is_kept() {
+    let fixture = Fixture::new();
+    let work = "echo mine > new; echo written >&2; exec sleep 1000";
+    let boxed = ["sandbox", "run", "--", "sh", "-c", work];
+    let mut asked = fixture.start(&boxed);
+    asked.line_with("written");
+    asked.interrupt();
+    asked.ended().expect(130).says("kapelle recover");
+    let names = |fixture: &Fixture| -> Vec<String> {
+        let kept = fixture.json(&["recover"]);
+        kept.as_array().unwrap().iter().map(|one| one["name"].to_string()).collect()
+    };
+    assert_eq!(names(&fixture).len(), 1);
+
+    let mut killed = fixture.start(&boxed);
+    killed.line_with("written");
+    let number = killed.pid();
+    killed.kill();
+    let kept = names(&fixture);
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    assert!(kept.iter().any(|name| name.contains(&format!("-{number}"))), "{kept:?}");
+    assert_eq!(fixture.git(&["worktree", "list"]).lines().count(), 1);
+}
+
 #[test]
 fn what_was_not_kept_is_said_to_be_missing() {
     let fixture = Fixture::new();

@@ -1,7 +1,8 @@
 //! A reference that is about to move.
 //!
-//! Git holds its lock while we look whether it may: what we saw then still holds when it moves, and
-//! the looking takes no time of its own. Whoever dies in between closes the pipe, and git lets go.
+//! Git takes its lock while we look whether it may, so that the looking takes no time of its own. That
+//! it still is where we saw it is what git compares when it moves. Whoever dies in between closes the
+//! pipe, and git lets go.
 
 use std::ffi::OsString;
 use std::process::Stdio;

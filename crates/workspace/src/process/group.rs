@@ -7,7 +7,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
@@ -37,6 +37,12 @@ impl Group {
         )
     }
 
+    /// Waits until the leader has ended. It stays a zombie.
+    pub fn wait_for_leader(&self) {
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        while waitid(Id::Pid(self.leader), look) == Err(Errno::EINTR) {}
+    }
+
     pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
     }
@@ -52,11 +58,24 @@ impl Group {
         }
     }
 
-    /// Kills what is left of the group and reaps its leader, which has ended.
-    pub fn reap(&self, child: &mut Child) -> std::io::Result<ExitStatus> {
-        self.kill();
+    /// Kills the leader alone: it may be in a group that is not its own.
+    pub fn kill_leader(&self) {
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*closed {
+            let _gone_by_itself = kill(self.leader, Signal::SIGKILL);
+        }
+    }
+
+    /// Reaps the leader, which has ended, and signals nobody any more.
+    pub fn reap_leader(&self, child: &mut Child) -> std::io::Result<ExitStatus> {
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         *closed = true;
         child.wait()
+    }
+
+    /// Kills what is left of the group and reaps its leader, which has ended.
+    pub fn reap(&self, child: &mut Child) -> std::io::Result<ExitStatus> {
+        self.kill();
+        self.reap_leader(child)
     }
 }

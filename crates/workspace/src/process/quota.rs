@@ -76,6 +76,14 @@ impl Drop for Watch {
     }
 }
 
+/// Ends when the quota is passed; without one, never.
+pub(super) async fn passed(quota: &mut Option<Watch>) -> String {
+    match quota {
+        Some(watch) => watch.passed().await,
+        None => std::future::pending().await,
+    }
+}
+
 #[derive(Debug)]
 struct Scales {
     quota: Quota,

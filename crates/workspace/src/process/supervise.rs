@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::group::Group;
 use super::log::Log;
-use super::quota::Watch;
+use super::quota::{Watch, passed};
 use super::{Exit, Heard, Hold};
 use crate::reaper;
 
@@ -169,14 +169,6 @@ pub(super) async fn end_orphans(hold: &Hold, run: &str) -> bool {
 async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Ends when the quota is passed; without one, never.
-async fn passed(quota: &mut Option<Watch>) -> String {
-    match quota {
-        Some(watch) => watch.passed().await,
         None => std::future::pending().await,
     }
 }

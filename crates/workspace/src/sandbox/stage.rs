@@ -1,9 +1,9 @@
 //! The box program: what runs inside a box before the command does, and closes the last doors.
 //!
-//! It is Kapelle's own binary, called with a mandate. It joins control groups, sets limits, gives
-//! up every way to gain rights, puts Landlock and the filter on system calls around itself, and
-//! becomes the command. With ports to forward it stays as the command's parent; without process
-//! ids of its own it stays to end what the command leaves behind.
+//! It is Kapelle's own binary, called with a mandate. It closes what is open, joins control groups,
+//! sets limits, gives up every way to gain rights, puts Landlock and the filter on system calls
+//! around itself, and becomes the command. With ports to forward it stays as the command's parent;
+//! without process ids of its own it stays to end what the command leaves behind.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -35,6 +35,8 @@ enum Error {
     NoCommand,
     #[error("whoever started this is gone")]
     NoOwner,
+    #[error("files that are open already: {0}")]
+    Inherited(std::io::Error),
     #[error("the control group {place} cannot be joined: {source}")]
     Join { place: String, source: std::io::Error },
     #[error("limit {name}: {source}")]
@@ -80,6 +82,7 @@ fn perform(args: &[OsString]) -> Result<i32, Error> {
     if nobody_reads() {
         return Err(Error::NoOwner);
     }
+    close_inherited().map_err(Error::Inherited)?;
     let start = |source| Error::Start { program: program.to_string_lossy().into_owned(), source };
     for place in &mandate.join {
         cgroup::join(place)
@@ -109,6 +112,20 @@ fn nobody_reads() -> bool {
     let found = poll(&mut output, PollTimeout::ZERO);
     let is_broken = |fd: &PollFd<'_>| fd.revents().is_some_and(|e| e.contains(PollFlags::POLLERR));
     found.is_ok() && output.iter().any(is_broken)
+}
+
+/// Whoever started Kapelle may have had files open that programs hand down to each other. No wall
+/// stands between a process and what it has open.
+fn close_inherited() -> std::io::Result<()> {
+    /// Input, output and errors.
+    const STANDARD_MAX: i32 = 2;
+    let listed = std::fs::read_dir("/proc/self/fd")?;
+    let open = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    for number in open.filter(|number| *number > STANDARD_MAX).collect::<Vec<_>>() {
+        // One of them was the list itself, and is closed already.
+        let _closed_already = nix::unistd::close(number);
+    }
+    Ok(())
 }
 
 pub(super) fn code_of(status: ExitStatus) -> i32 {

@@ -29,7 +29,9 @@ pub(super) struct Inventory {
 }
 
 /// Walks the tree. Symbolic links are not followed. Directories that the owner cannot list and
-/// files that the owner cannot read are opened up on the way, or they could not be kept.
+/// files that the owner cannot read are opened up on the way, or they could not be kept. Pipes,
+/// sockets and devices are removed: they hold nothing that could be kept, and git, which reads some
+/// files for itself, would wait at a pipe for ever.
 pub(super) async fn take(top: PathBuf) -> Result<Inventory> {
     aside(move || walk(&top)).await
 }
@@ -49,7 +51,9 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
                 return Err(Error::TooMany { dir: top.into(), limit: ENTRIES_MAX });
             }
             let kind = entry.file_type().map_err(file)?;
-            if entry.file_name() == ".git" {
+            if !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
+                fs::remove_file(entry.path()).map_err(file)?;
+            } else if entry.file_name() == ".git" {
                 if !relative.as_os_str().is_empty() {
                     found.nested.push(relative.clone());
                 }
@@ -65,6 +69,34 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
     }
     found.nested.sort();
     Ok(found)
+}
+
+/// Leaves nothing but files in the git directory of an agent, of which git is asked next: a link
+/// may lead to what the agent could not see, or to a pipe at which git would wait for ever.
+pub(super) async fn leave_files_only(top: PathBuf) -> Result<()> {
+    aside(move || {
+        let mut entries = 0;
+        let mut open = vec![top.clone()];
+        while let Some(dir) = open.pop() {
+            let file = |source| Error::File { path: dir.clone(), source };
+            allow(&dir, &fs::symlink_metadata(&dir).map_err(file)?, OWNER_ALL)?;
+            for entry in fs::read_dir(&dir).map_err(file)? {
+                let entry = entry.map_err(file)?;
+                entries += 1;
+                if entries > ENTRIES_MAX {
+                    return Err(Error::TooMany { dir: top, limit: ENTRIES_MAX });
+                }
+                let kind = entry.file_type().map_err(file)?;
+                if kind.is_dir() {
+                    open.push(entry.path());
+                } else if !kind.is_file() {
+                    fs::remove_file(entry.path()).map_err(file)?;
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// Gives the owner the permissions that are missing.

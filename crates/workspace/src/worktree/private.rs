@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Error, Result, Worktree, removal, write};
-use crate::git::{IDENTITY_EMAIL, IDENTITY_NAME, args};
+use super::{Error, Result, Worktree, inventory, removal, write};
+use crate::git::{Git, IDENTITY_EMAIL, IDENTITY_NAME, args};
 use crate::sandbox::{Limits, Network, Overlay, StandIn, Walls};
 
 /// Apart from kept trees: git has no reference below another one.
@@ -20,6 +20,11 @@ const KEPT_COMMITS_PREFIX: &str = "refs/kapelle/kept-git/";
 /// An agent has a handful of branches; a program that makes more is not keeping work.
 const BRANCHES_KEPT_MAX: usize = 64;
 
+/// Of the commits that an agent turned its back on, the last ones are kept. One that amends without
+/// end keeps its machine busy enough.
+const LOST_KEPT_MAX: usize = 16;
+const REFLOG_LOOKED_MAX: usize = 200;
+
 impl Worktree {
     /// The walls around an agent in this tree. `private` becomes its git directory; it must lie
     /// outside of the tree, and whatever is there is replaced.
@@ -27,7 +32,7 @@ impl Worktree {
         let private = super::settled(private)?;
         removal::remove(private.clone()).await?;
         let objects = self.repo.git_dir().join("objects");
-        self.write_private(&private, &objects).await?;
+        self.write_private(&private).await?;
         let gitfile = private.join("gitfile");
         let mut line = OsString::from("gitdir: ");
         line.push(&private);
@@ -54,31 +59,21 @@ impl Worktree {
         })
     }
 
-    /// Keeps the commits that an agent made in its private git directory, on branches, on none and
-    /// in its stash, under hidden references of their own, and gives their names. To be called
-    /// when the agent has ended, before the directory is removed.
+    /// Keeps the commits that an agent made in its private git directory, on branches, on none, in
+    /// its stash, and those that it turned its back on, under hidden references of their own, and
+    /// gives their names. To be called when the agent has ended, before the directory is removed.
     pub async fn keep_commits(&self, private: &Path, reference: &str) -> Result<Vec<String>> {
-        if !private.join("HEAD").exists() {
+        if private.join("HEAD").symlink_metadata().is_err() {
             return Ok(Vec::new());
         }
-        // The agent's settings may name programs; `commondir` would lead to other settings.
-        for name in ["config", "commondir"] {
-            removal::remove(private.join(name)).await?;
-        }
-        write(&private.join("config"), config(self.base.as_str().len()).as_bytes())?;
+        self.disarm(private).await?;
         let theirs = self.repo.git().on(private);
-        let asked = args!["for-each-ref", "--format=%(objectname) %(refname)"];
-        let asked = [asked, args!["refs/heads", "refs/stash"]].concat();
-        let mut found = theirs.text(asked).await?;
-        let head = args!["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
-        let head = theirs.run_accepting(&[0, 1], head).await?;
-        found = format!("{found}\n{} HEAD", String::from_utf8_lossy(&head.stdout).trim());
-        let (mut refspecs, mut names) = (Vec::new(), Vec::new());
-        for (object, name) in found.lines().filter_map(|line| line.split_once(' ')) {
-            let known = args!["cat-file", "-e", object];
-            if object.is_empty()
-                || self.repo.git().run_accepting(&[0, 1, 128], known).await?.code == 0
-            {
+        let prefix = format!("{KEPT_COMMITS_PREFIX}{reference}/");
+        let mut names = Vec::new();
+        let mut refspecs = Vec::new();
+        for (commit, name) in tips(&theirs).await? {
+            // A name for something that is not there would keep git from fetching the rest.
+            if self.repo.git().holds(&commit).await? || !theirs.knows(&commit).await? {
                 continue;
             }
             if names.len() == BRANCHES_KEPT_MAX {
@@ -88,28 +83,89 @@ impl Worktree {
                 });
             }
             let to =
-                format!("{KEPT_COMMITS_PREFIX}{reference}/{}", name.trim_start_matches("refs/"));
-            refspecs.push(OsString::from(format!("{name}:{to}")));
+                self.free_name(format!("{prefix}{}", name.trim_start_matches("refs/"))).await?;
+            refspecs.push(format!("{name}:{to}").into());
             names.push(to);
         }
-        if !names.is_empty() {
-            let allowed = args!["-c", "protocol.file.allow=always", "-c", "fetch.fsckObjects=true"];
-            let fetch = args!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", private];
-            self.repo.git().run([allowed, fetch, refspecs].concat()).await?;
+        self.fetch(private, refspecs).await?;
+        names.extend(self.keep_lost(private, &theirs, &prefix).await?);
+        Ok(names)
+    }
+
+    /// Keeps the commits that nothing names any more, such as those before an amendment or a reset.
+    async fn keep_lost(&self, private: &Path, theirs: &Git, prefix: &str) -> Result<Vec<String>> {
+        if !private.join("logs/HEAD").exists() {
+            return Ok(Vec::new());
+        }
+        let asked = args!["log", "--walk-reflogs", "--format=%H", "HEAD"];
+        let asked = [asked, args!["-n", REFLOG_LOOKED_MAX.to_string()]].concat();
+        let walked = theirs.run_accepting(&[0, 128], asked).await?;
+        let mut names = Vec::new();
+        // The newest first: those that it is built on come along with it.
+        for commit in String::from_utf8_lossy(&walked.stdout).lines() {
+            if names.len() == LOST_KEPT_MAX {
+                break;
+            }
+            if !self.repo.git().holds(commit).await? && theirs.knows(commit).await? {
+                let to = self.free_name(format!("{prefix}lost/{}", names.len() + 1)).await?;
+                self.fetch(private, vec![format!("{commit}:{to}").into()]).await?;
+                names.push(to);
+            }
         }
         Ok(names)
     }
 
-    async fn write_private(&self, private: &Path, objects: &Path) -> Result<()> {
-        for part in ["objects/info", "refs/heads", "info"] {
+    async fn fetch(&self, private: &Path, refspecs: Vec<OsString>) -> Result<()> {
+        if !refspecs.is_empty() {
+            let allowed = args!["-c", "protocol.file.allow=always", "-c", "fetch.fsckObjects=true"];
+            let fetch = args!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", private];
+            self.repo.git().run([allowed, fetch, refspecs].concat()).await?;
+        }
+        Ok(())
+    }
+
+    /// The name, or one like it if there is something under it already: that is kept, too.
+    async fn free_name(&self, wanted: String) -> Result<String> {
+        let (mut name, mut number) = (wanted.clone(), 1);
+        while self.repo.reference(&name).await?.is_some() {
+            number += 1;
+            name = format!("{wanted}-{number}");
+        }
+        Ok(name)
+    }
+
+    /// Makes a git directory that an agent had one that can be asked. Its settings may name programs,
+    /// `commondir` would lead to other settings, and `alternates` to any repository of the person.
+    async fn disarm(&self, private: &Path) -> Result<()> {
+        inventory::leave_files_only(private.into()).await?;
+        for name in ["config", "commondir", "objects/info/alternates"] {
+            removal::remove(private.join(name)).await?;
+        }
+        self.write_settings(private)
+    }
+
+    /// What decides how git reads the private directory.
+    fn write_settings(&self, private: &Path) -> Result<()> {
+        let info = private.join("objects/info");
+        std::fs::create_dir_all(&info).map_err(|source| Error::File { path: info, source })?;
+        write(&private.join("config"), config(self.base.as_str().len()).as_bytes())?;
+        let mut line = self.repo.git_dir().join("objects").into_os_string();
+        line.push("\n");
+        write(&private.join("objects/info/alternates"), line.as_encoded_bytes())?;
+        // Where the history of a shallow clone ends.
+        match std::fs::read(self.repo.git_dir().join("shallow")) {
+            Ok(ends) => write(&private.join("shallow"), &ends),
+            Err(_not_shallow) => Ok(()),
+        }
+    }
+
+    async fn write_private(&self, private: &Path) -> Result<()> {
+        for part in ["refs/heads", "info"] {
             let path = private.join(part);
             std::fs::create_dir_all(&path).map_err(|source| Error::File { path, source })?;
         }
         write(&private.join("HEAD"), format!("{}\n", self.base).as_bytes())?;
-        write(&private.join("config"), config(self.base.as_str().len()).as_bytes())?;
-        let mut line = objects.as_os_str().to_owned();
-        line.push("\n");
-        write(&private.join("objects/info/alternates"), line.as_encoded_bytes())?;
+        self.write_settings(private)?;
         let refs =
             args!["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags"];
         write(&private.join("packed-refs"), &self.repo.git().run(refs).await?.stdout)?;
@@ -122,6 +178,18 @@ impl Worktree {
     }
 }
 
+/// The commits that have a name in an agent's git directory, each with it.
+async fn tips(theirs: &Git) -> Result<Vec<(String, String)>> {
+    let asked = args!["for-each-ref", "--format=%(objectname) %(refname)"];
+    let named = theirs.text([asked, args!["refs/heads", "refs/stash"]].concat()).await?;
+    let head = args!["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
+    let head = theirs.run_accepting(&[0, 1], head).await?;
+    let all = format!("{named}\n{} HEAD", String::from_utf8_lossy(&head.stdout).trim());
+    let parted = all.lines().filter_map(|line| line.split_once(' '));
+    let found = parted.filter(|(commit, _)| !commit.is_empty());
+    Ok(found.map(|(commit, name)| (commit.to_owned(), name.to_owned())).collect())
+}
+
 fn config(hash_digits: usize) -> String {
     let (version, extension) = match hash_digits {
         64 => (1, "[extensions]\n\tobjectFormat = sha256\n"),
@@ -130,7 +198,7 @@ fn config(hash_digits: usize) -> String {
     format!(
         "[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n\tlogAllRefUpdates = true\n\
          {extension}[user]\n\tname = {IDENTITY_NAME}\n\temail = {IDENTITY_EMAIL}\n\
-         [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n"
+         [uploadpack]\n\tallowAnySHA1InWant = true\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n"
     )
 }
 

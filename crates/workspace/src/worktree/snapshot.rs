@@ -6,12 +6,12 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inventory::Inventory;
-use super::{Error, Result, Worktree};
+use super::{Result, Worktree};
 use crate::git::{Git, args};
 use crate::repository::zero_separated;
+use crate::scratch::Index;
 
 /// What becomes of the files that the project's ignore rules name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub(super) async fn tree(
     found: &Inventory,
     ignored: Ignored,
 ) -> Result<String> {
-    let index = Index::new(worktree)?;
-    let git = index.git(worktree, &worktree.dir);
+    let index = Index::new(&worktree.repo)?;
+    let git = index.git(&worktree.repo, &worktree.dir);
     git.run(args!["read-tree", worktree.base.as_str()]).await?;
     let mut foreign = found.nested.clone();
     foreign.extend(touched_submodules(worktree, found).await?.into_iter().map(PathBuf::from));
@@ -37,8 +37,8 @@ pub(super) async fn tree(
     // Each foreign directory is added as a top of its own, where git does not mind its `.git`,
     // and then put in its place. Parents come first.
     for place in &foreign {
-        let own = Index::new(worktree)?;
-        let inner = own.git(worktree, &worktree.dir.join(place));
+        let own = Index::new(&worktree.repo)?;
+        let inner = own.git(&worktree.repo, &worktree.dir.join(place));
         add(&inner, place, &foreign, ignored).await?;
         let subtree = inner.text(args!["write-tree"]).await?;
         git.run(args![
@@ -134,8 +134,8 @@ pub(super) async fn weight_without_ignored(
         worktree.dir.join(path).symlink_metadata().ok().filter(|known| !known.is_dir())
     };
     for top in std::iter::once(Path::new("")).chain(found.nested.iter().map(PathBuf::as_path)) {
-        let index = Index::new(worktree)?;
-        let git = index.git(worktree, &worktree.dir.join(top));
+        let index = Index::new(&worktree.repo)?;
+        let git = index.git(&worktree.repo, &worktree.dir.join(top));
         if top.as_os_str().is_empty() {
             git.run(args!["read-tree", worktree.base.as_str()]).await?;
         }
@@ -162,31 +162,4 @@ pub(super) async fn weight_without_ignored(
         }
     }
     Ok(weight)
-}
-
-/// An index file of our own, gone when it is no longer used.
-struct Index(PathBuf);
-
-impl Index {
-    fn new(worktree: &Worktree) -> Result<Index> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let dir = worktree.repo.git_dir().join("kapelle");
-        std::fs::create_dir_all(&dir)
-            .map_err(|source| Error::File { path: dir.clone(), source })?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let index = Index(dir.join(format!("index-{}-{number}", std::process::id())));
-        // A process with our number may have crashed here before.
-        let _usually_absent = std::fs::remove_file(&index.0);
-        Ok(index)
-    }
-
-    fn git(&self, worktree: &Worktree, tree: &Path) -> Git {
-        worktree.repo.git().with_tree(tree, &self.0)
-    }
-}
-
-impl Drop for Index {
-    fn drop(&mut self) {
-        let _absent_if_never_written = std::fs::remove_file(&self.0);
-    }
 }

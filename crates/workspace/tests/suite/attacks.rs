@@ -118,6 +118,27 @@ async fn a_hard_link_to_a_file_outside_cannot_be_made() {
     assert_stopped(&both(&fixture, worktree.dir(), &walls, &command).await);
 }
 
+/// Whoever starts Kapelle may have files open, and programs hand down what they have open.
+#[tokio::test]
+async fn what_was_open_outside_is_not_open_inside() {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    use std::os::fd::AsRawFd;
+    let fixture = Fixture::new();
+    let (worktree, walls) = prepared(&fixture).await;
+    let path = fixture.path("home/token");
+    write(&path, "secret");
+    let open = std::fs::File::open(&path).unwrap();
+    fcntl(&open, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    // Each opens the file anew: where one has read to, the other would begin.
+    let attack =
+        format!("grep -q secret /proc/self/fd/{0} || grep -q secret <&{0}", open.as_raw_fd());
+    assert_stopped(&both(&fixture, worktree.dir(), &walls, &attack).await);
+    let dir = std::fs::File::open(fixture.path("home")).unwrap();
+    fcntl(&dir, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    let attack = format!("test -d /proc/self/fd/{}", dir.as_raw_fd());
+    assert_stopped(&both(&fixture, worktree.dir(), &walls, &attack).await);
+}
+
 /// A process of the user, for as long as the attack takes.
 async fn on_a_victim(attack: impl Fn(i32) -> String) {
     let fixture = Fixture::new();

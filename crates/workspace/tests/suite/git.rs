@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use kapelle_workspace::Worktree;
+use kapelle_workspace::condition::Note;
 
 use crate::fixture::{Fixture, write};
 
@@ -36,6 +37,11 @@ async fn no_program_of_the_repository_is_run() {
     let change = worktree.change("add", &[]).await.unwrap().unwrap();
     repo.create_branch("work", &change).await.unwrap();
     assert!(!marker.exists());
+
+    // As long as before, so that only reading the file, through its filter, tells whether it differs.
+    write(&fixture.path("repo/readme"), "two\n");
+    assert_eq!(repo.condition().await.unwrap(), [Note::Dirty { files: 1 }]);
+    assert!(!marker.exists(), "looking at the person's own checkout runs nothing either");
 }
 
 /// What git really says about a lock is what the waiting looks for.

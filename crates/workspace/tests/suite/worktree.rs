@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
-use kapelle_workspace::Worktree;
 use kapelle_workspace::worktree::{self, Error, FILE_BYTES_MAX, KEPT_BYTES_MAX};
+use kapelle_workspace::{Repository, Worktree};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::fixture::{Fixture, git_in, write};
 
@@ -310,6 +313,15 @@ async fn giant_files_are_refused_unread() {
     tokio::time::timeout(Duration::from_secs(30), unread).await.unwrap();
 }
 
+/// Git as an agent calls it, in its tree and with its own git directory.
+fn agent_in<'a>(dir: &'a Path, private: &Path) -> impl Fn(&[&str]) -> String + use<'a> {
+    let place = [format!("--git-dir={}", private.display()), "--work-tree=.".into()];
+    move |args| {
+        let args = place.iter().map(String::as_str).chain(args.iter().copied());
+        git_in(dir, &args.collect::<Vec<_>>())
+    }
+}
+
 /// What an agent committed and then undid in its tree is in its own git directory alone.
 #[tokio::test]
 async fn commits_of_an_agent_outlive_its_git_directory() {
@@ -320,11 +332,7 @@ async fn commits_of_an_agent_outlive_its_git_directory() {
     worktree.walls(&private).await.unwrap();
     assert_eq!(worktree.keep_commits(&private, "7").await.unwrap(), Vec::<String>::new());
     let dir = worktree.dir();
-    let agent = |args: &[&str]| {
-        let place = [format!("--git-dir={}", private.display()), "--work-tree=.".into()];
-        let args = place.iter().map(String::as_str).chain(args.iter().copied());
-        git_in(dir, &args.collect::<Vec<_>>())
-    };
+    let agent = agent_in(worktree.dir(), &private);
     agent(&["commit", "--quiet", "--allow-empty", "--message", "on no branch"]);
     agent(&["branch", "unchanged", "main"]);
     agent(&["checkout", "--quiet", "-b", "idea"]);
@@ -334,13 +342,113 @@ async fn commits_of_an_agent_outlive_its_git_directory() {
     agent(&["stash", "--quiet"]);
     agent(&["config", "core.fsmonitor", "false"]);
 
+    // Killed between the objects and the name for them, nothing is kept yet.
+    let objects = ["-c", "protocol.file.allow=always", "fetch", "--quiet", "--no-write-fetch-head"];
+    fixture.git(&[&objects[..], &[private.to_str().unwrap(), "idea"]].concat());
     let kept = worktree.keep_commits(&private, "7").await.unwrap();
+    agent(&["checkout", "--quiet", "-B", "idea", "main"]);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "another idea"]);
+    let later = worktree.keep_commits(&private, "7").await.unwrap();
+    assert_eq!(
+        later,
+        ["heads/idea", "HEAD"].map(|name| format!("refs/kapelle/kept-git/7/{name}-2"))
+    );
     let names =
         ["heads/idea", "stash", "HEAD"].map(|name| format!("refs/kapelle/kept-git/7/{name}"));
     assert_eq!(kept, names);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "reset away"]);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "on top of it"]);
+    agent(&["reset", "--quiet", "--hard", "main"]);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "amended"]);
+    agent(&["commit", "--quiet", "--amend", "--allow-empty", "--message", "better"]);
+    let lost = worktree.keep_commits(&private, "8").await.unwrap();
+    let subjects = lost.iter().map(|name| fixture.git(&["show", "-s", "--format=%s", name]));
+    assert_eq!(subjects.collect::<Vec<_>>(), ["better", "better", "amended", "on top of it"]);
+    assert_eq!(lost[3], "refs/kapelle/kept-git/8/lost/2");
     worktree::remove_private(&private).await.unwrap();
     let subject = |name: &str| fixture.git(&["show", "-s", "--format=%s", name]);
     assert_eq!(subject(&names[0]), "on a branch");
+    assert_eq!(subject(&later[0]), "another idea");
     assert_eq!(fixture.git(&["show", &format!("{}:readme", names[1])]), "stashed");
     assert_eq!(subject(&names[2]), "on no branch");
+}
+
+/// Whoever opens a pipe waits for somebody at its other end. In the place of a file that git reads
+/// for itself, it would hold up everybody who wants to keep the tree.
+#[tokio::test]
+async fn a_pipe_or_a_socket_in_the_tree_holds_nobody_up() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let base = fixture.head();
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    let dir = worktree.dir();
+    write(&dir.join("sub/new"), "precious\n");
+    fs::remove_file(dir.join("readme")).unwrap();
+    for pipe in ["readme", "sub/.gitignore", "sub/.gitattributes"] {
+        mkfifo(&dir.join(pipe), Mode::S_IRWXU).unwrap();
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(dir.join("sub/.git")).unwrap();
+    let kept = async {
+        let change = worktree.change("work", &[]).await.unwrap().unwrap();
+        assert_eq!(repo.changed_paths(&base, &change).await.unwrap(), ["readme", "sub/new"]);
+        worktree.keep("pipes").await.unwrap()
+    };
+    let kept = tokio::time::timeout(Duration::from_secs(30), kept).await.unwrap();
+    worktree.remove(kept).await.unwrap();
+    assert_eq!(fixture.git(&["show", "refs/kapelle/kept/pipes:sub/new"]), "precious");
+}
+
+/// The same in the git directory of an agent, where a link may lead to a pipe anywhere. What other
+/// repositories of the person hold is not fetched into this one, whatever the agent claims to need.
+#[tokio::test]
+async fn the_git_directory_of_an_agent_is_not_followed_anywhere() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let private = fixture.path("attempt/git");
+    worktree.walls(&private).await.unwrap();
+    let agent = agent_in(worktree.dir(), &private);
+    agent(&["checkout", "--quiet", "-b", "idea"]);
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "on a branch"]);
+    let other = Fixture::new();
+    let secret = other.commit("secret", "of another project\n");
+    write(&private.join("refs/heads/stolen"), &format!("{secret}\n"));
+    let objects = format!("{}\n", other.path("repo/.git/objects").display());
+    let alternates = private.join("objects/info/alternates");
+    write(&alternates, &(fs::read_to_string(&alternates).unwrap() + &objects));
+    let pipe = fixture.path("attempt/pipe");
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    fs::remove_file(private.join("packed-refs")).unwrap();
+    std::os::unix::fs::symlink(&pipe, private.join("packed-refs")).unwrap();
+
+    let keeping = worktree.keep_commits(&private, "7");
+    let kept = tokio::time::timeout(Duration::from_secs(30), keeping).await.unwrap().unwrap();
+    let names = ["heads/idea", "HEAD"].map(|name| format!("refs/kapelle/kept-git/7/{name}"));
+    assert_eq!(kept, names);
+    let looked = std::process::Command::new("git")
+        .args(["cat-file", "-e", secret.as_str()])
+        .current_dir(fixture.path("repo"))
+        .status();
+    assert!(!looked.unwrap().success(), "nothing of another repository came along");
+}
+
+/// Where history ends is part of what an agent has to know about it.
+#[tokio::test]
+async fn an_agent_in_a_shallow_clone_sees_its_history_and_its_commits_are_kept() {
+    let fixture = Fixture::new();
+    fixture.commit("second", "");
+    fixture.commit("third", "");
+    let from = format!("file://{}", fixture.path("repo").display());
+    let clone = fixture.path("clone");
+    git_in(&fixture.path(""), &["clone", "--quiet", "--depth=2", &from, clone.to_str().unwrap()]);
+    let repo = Repository::open(&clone).await.unwrap();
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let private = fixture.path("attempt/git");
+    worktree.walls(&private).await.unwrap();
+    let agent = agent_in(worktree.dir(), &private);
+    assert_eq!(agent(&["log", "--format=%s"]), "third\nsecond");
+    agent(&["commit", "--quiet", "--allow-empty", "--message", "by the agent"]);
+    let kept = worktree.keep_commits(&private, "7").await.unwrap();
+    assert_eq!(kept, ["refs/kapelle/kept-git/7/HEAD"]);
+    assert_eq!(git_in(&clone, &["log", "--format=%s", &kept[0]]), "by the agent\nthird\nsecond");
 }
