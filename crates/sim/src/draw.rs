@@ -165,7 +165,7 @@ fn needs(shape: u8, index: usize, count: usize, rng: &mut Rng) -> Vec<usize> {
     }
 }
 
-pub(crate) fn policy(rng: &mut Rng) -> Policy {
+pub(crate) fn policy(rng: &mut Rng, pace: u64) -> Policy {
     let check = |name: &str| Check {
         name: name.into(),
         command: "true".into(),
@@ -187,7 +187,7 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
     let slots = if rng.bool() { rng.u64(1..=6) } else { 200 };
     let cap = Usd::micros(attempt.as_micros() * slots + rng.u64(0..2) * 5_000);
     // No time at all is a policy that a person can write.
-    let timeout = if rng.u8(0..32) == 0 { 0 } else { rng.u64(5..40) * SECOND_MS };
+    let timeout = if rng.u8(0..32) == 0 { 0 } else { rng.u64(5..40) * pace * SECOND_MS };
     let answers = match rng.bool() {
         true => BTreeMap::from([(ANSWERED_BEFOREHAND.to_owned(), "yes".to_owned())]),
         false => BTreeMap::new(),
@@ -197,7 +197,7 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
         tests: if rng.bool() { vec!["tests/**".into()] } else { Vec::new() },
         checks,
         attempt_timeout_ms: BTreeMap::from([(Role::Developer, timeout), (Role::Tester, timeout)]),
-        lease_ttl_ms: rng.u64(3..20) * SECOND_MS,
+        lease_ttl_ms: rng.u64(3..20) * pace * SECOND_MS,
         heartbeat: (rng.u8(0..6) == 0).then(HeartbeatPolicy::default),
         retry: RetryPolicy {
             backoff_base_ms: rng.u64(0..3_000),

@@ -160,7 +160,7 @@ impl Faults {
             (&mut self.agent_loop, 150),
             (&mut self.agent_careless, 300),
             (&mut self.agent_mocks, 200),
-            (&mut self.agent_silent, 300),
+            (&mut self.agent_silent, 900),
             (&mut self.checks_flaky, 150),
             (&mut self.checks_slow, 900),
             (&mut self.tests_flaky, 400),

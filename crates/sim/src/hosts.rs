@@ -24,13 +24,14 @@ impl<R: Rules + Clone> World<R> {
     /// The conductor starts an effect on the host.
     pub(crate) fn begin(&mut self, fence: Fence, effect: &Effect) {
         let mut wait_ms = match effect {
-            Effect::RunAttempt { .. } => self.rng.u64(300..6_000),
+            Effect::RunAttempt { .. } => self.rng.u64(300..6_000) * self.pace,
             _ => self.rng.u64(1..400),
         };
         if let Effect::RunAttempt { .. } = effect {
             self.alive.insert(fence);
             if !std::mem::replace(&mut self.beating, true) {
-                self.agenda.add(self.now.plus_ms(HEARTBEAT_MS), Thing::Beat);
+                self.agenda
+                    .add(self.now.plus_ms(HEARTBEAT_MS * self.pace.div_ceil(4)), Thing::Beat);
             }
             self.narrate(fence, effect);
             if self.strikes(|f| f.agent_hang) {
@@ -55,13 +56,15 @@ impl<R: Rules + Clone> World<R> {
     pub(crate) fn beat(&mut self) -> Option<Command> {
         self.beating = !self.alive.is_empty();
         if self.beating {
-            self.agenda.add(self.now.plus_ms(HEARTBEAT_MS), Thing::Beat);
+            self.agenda.add(self.now.plus_ms(HEARTBEAT_MS * self.pace.div_ceil(4)), Thing::Beat);
         }
         if self.strikes(|f| f.agent_delegates) {
             self.delegate();
         }
         if self.strikes(|f| f.agent_silent) {
-            let heard = |fence: &Fence| (*fence, Timestamp(self.rng.u64(0..=self.now.0)));
+            let silent_ms = self.rng.bool().then(|| self.rng.u64(0..600_000)).unwrap_or(0);
+            let at = Timestamp(self.now.0.saturating_sub(silent_ms));
+            let heard = |fence: &Fence| (*fence, at);
             let heard = self.alive.iter().map(heard).collect();
             self.arrive(Sender::Host, 0, Command::ReportOutput { heard });
         }

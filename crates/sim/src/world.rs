@@ -18,6 +18,9 @@ use crate::repository::{Passed, Repository};
 use crate::run::Stats;
 use crate::story::Story;
 
+/// Of one world in eight.
+const SLOW_PACE: u64 = 100;
+
 pub(crate) struct World<R> {
     pub rng: Rng,
     pub now: Timestamp,
@@ -34,6 +37,9 @@ pub(crate) struct World<R> {
     /// Attempts whose process is alive, for heartbeats.
     pub alive: BTreeSet<Fence>,
     pub beating: bool,
+    /// How many times slower than elsewhere agents work and hosts report, by whose leave: long
+    /// enough for agents to be silent.
+    pub pace: u64,
     /// Counts the lives of the host: what an earlier life began is never performed.
     pub life: u32,
     /// The conductor has just started and its host has not said so yet.
@@ -76,6 +82,7 @@ impl<R: Rules + Clone> World<R> {
         let mut rng = Rng::with_seed(seed);
         let faults = Faults::draw(&mut rng);
         let now = draw::beginning(&mut rng);
+        let pace = if rng.u8(0..8) == 0 { SLOW_PACE } else { 1 };
         let mut world = World {
             rng,
             now,
@@ -89,6 +96,7 @@ impl<R: Rules + Clone> World<R> {
             undead: BTreeMap::new(),
             alive: BTreeSet::new(),
             beating: false,
+            pace,
             life: 1,
             greeting: true,
             storm_until: Timestamp(0),
@@ -130,7 +138,7 @@ impl<R: Rules + Clone> World<R> {
                 target,
                 base: root.clone(),
                 plan: draw::plan(&mut self.rng),
-                policy: Box::new(draw::policy(&mut self.rng)),
+                policy: Box::new(draw::policy(&mut self.rng, self.pace)),
                 by: Actor("ada".into()),
             };
             let delay = if number == 1 { 0 } else { self.rng.u64(0..20_000) };

@@ -245,7 +245,8 @@ fn new_tests_that_mock_their_unit_are_rejected() {
     let fixture = test_first(mocking, "mkdir -p src && echo code > src/code.js");
     let plan = fixture.plan(r#"[{"id": "1", "title": "add code", "files": ["src/code.js"]}]"#);
     fixture.run(&["add code", "--plan", &plan, "--yes"]).expect(0);
-    let says = "tests/new.sh line 1 replaces src/code.js, the very thing that it should test, by a mock";
+    let says =
+        "tests/new.sh line 1 replaces src/code.js, the very thing that it should test, by a mock";
     assert_eq!(fixture.failures(1), [("validation_failed".to_owned(), says.to_owned())]);
     assert_eq!(fixture.file("tests/new.sh"), "test -e src/code.js\n");
 }
