@@ -86,8 +86,8 @@ pub(crate) enum Of {
     Missions,
     Tasks,
     TaskDependencies,
-    Agents,
     Attempts,
+    Agents,
     Checks,
     Costs,
     ModelUsage,
@@ -105,8 +105,8 @@ static ALL: LazyLock<[Table; 15]> = LazyLock::new(|| {
         missions::missions(),
         missions::tasks(),
         missions::task_dependencies(),
-        work::agents(),
         work::attempts(),
+        work::agents(),
         work::checks(),
         people::costs(),
         people::model_usage(),
@@ -120,7 +120,9 @@ static ALL: LazyLock<[Table; 15]> = LazyLock::new(|| {
     ]
 });
 
-/// All of them, in an order in which none refers to a later one, but for attempts and agents.
+/// All of them, in the order in which a batch writes them. None refers to a later one but attempts
+/// to agents, who are nearly always there already. While a reference waits for its row, SQLite looks
+/// for it with every new row, through the whole table that refers.
 pub(crate) fn all() -> &'static [Table] {
     &*ALL
 }
@@ -199,8 +201,8 @@ mod tests {
             (Of::Missions, "missions"),
             (Of::Tasks, "tasks"),
             (Of::TaskDependencies, "task_dependencies"),
-            (Of::Agents, "agents"),
             (Of::Attempts, "attempts"),
+            (Of::Agents, "agents"),
             (Of::Checks, "checks"),
             (Of::Costs, "costs"),
             (Of::ModelUsage, "model_usage"),
@@ -224,6 +226,20 @@ mod tests {
         for table in all() {
             assert!((1..=2).contains(&table.keys), "{}", table.name);
         }
+    }
+
+    /// What waits for a later row is searched for with every row that comes before it (`all`).
+    #[test]
+    fn rows_are_written_after_those_that_they_refer_to() {
+        let place = |name: &str| all().iter().position(|table| table.name == name);
+        let mut waiting = Vec::new();
+        for table in all() {
+            let targets = table.columns.iter().filter_map(|column| column.refers_to);
+            waiting.extend(
+                targets.filter(|to| place(to) > place(table.name)).map(|to| (table.name, to)),
+            );
+        }
+        assert_eq!(waiting, [("attempts", "agents")]);
     }
 
     #[test]

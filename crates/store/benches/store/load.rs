@@ -3,6 +3,7 @@
 //! As the conductor does it, everything that clients ask for while a commit is on its way goes
 //! into the next one. So one commit carries one step of every client.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -16,16 +17,26 @@ use crate::probe::{self, Probe, Row};
 use crate::report::{Goal, Report, median, percentile};
 use crate::world::{World, commit};
 
-/// How long a floor should take: long enough that the tables are folded many times under way, and
-/// that a fold which does not keep up is seen to fall behind.
-const FLOOR_SECONDS: f64 = 0.5;
+/// How much is measured.
+struct Length {
+    /// How long a floor should take.
+    floor_seconds: f64,
+    /// The most that this comes to, on a disk that does not sync at all.
+    cycles_max: u32,
+    /// Measured until so many rounds were undisturbed, or given up on.
+    rounds: usize,
+}
 
-/// The bounds of what that comes to, between a slow disk and one that does not sync at all.
+/// Long enough that the tables are folded many times under way, and that a fold which does not
+/// keep up is seen to fall behind.
+const SHORT: Length = Length { floor_seconds: 0.5, cycles_max: 100_000, rounds: 3 };
+
+/// Long enough that nothing can be put off until it is over.
+const LASTING: Length = Length { floor_seconds: 3.0, cycles_max: 600_000, rounds: 1 };
+
+/// The least that is measured, on a slow disk.
 const CYCLES_MIN: u32 = 3_000;
-const CYCLES_MAX: u32 = 100_000;
 
-/// Measured until so many rounds were undisturbed, or given up on.
-const ROUNDS: usize = 3;
 const TRIES_MAX: usize = 15;
 
 /// Two floors of one round that differ by more tell of somebody else's load.
@@ -152,13 +163,13 @@ fn steady_lag_ms(location: &Location) -> f64 {
             if reached.0 >= last {
                 return seen;
             }
-            std::thread::park_timeout(Duration::from_millis(1));
+            wait_until(Instant::now() + Duration::from_millis(1));
         }
     });
     let (mut answered, started) = (Vec::new(), Instant::now());
     for (number, turn) in work.turns.into_iter().enumerate() {
         let due = started + Duration::from_secs_f64(number as f64 * between);
-        std::thread::park_timeout(due.saturating_duration_since(Instant::now()));
+        wait_until(due);
         head = append(&writer, head, turn);
         answered.push((head, Instant::now()));
     }
@@ -169,6 +180,14 @@ fn steady_lag_ms(location: &Location) -> f64 {
         told.map_or(f64::NAN, |(_, told)| told.saturating_duration_since(*at).as_secs_f64() * 1e3)
     };
     percentile(answered.iter().map(lag).collect(), 99)
+}
+
+/// The load comes by the clock. A thread may be woken before its time, and then goes on waiting.
+fn wait_until(due: Instant) {
+    while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    {
+        std::thread::park_timeout(left);
+    }
 }
 
 fn flush(writer: &Writer) {
@@ -196,21 +215,43 @@ struct Names {
     lag: &'static str,
 }
 
+/// Where the load goes: fresh files, and fresh projects of one server.
+struct Places {
+    dir: tempfile::TempDir,
+    cluster: Cluster,
+    files: AtomicU32,
+}
+
+impl Places {
+    fn new() -> Places {
+        let dir = tempfile::tempdir().unwrap();
+        Places { dir, cluster: Cluster::start(), files: AtomicU32::new(0) }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join(self.files.fetch_add(1, Relaxed).to_string())
+    }
+
+    fn sqlite(&self, clients: u32, length: &Length) -> Rounds {
+        let floor = |work: &Work| through_probe(&mut *probe::sqlite(&self.file()), work);
+        let ours = |work: &Work| through_store(&Location::sqlite(&self.file()), work);
+        rounds(clients, length, floor, ours)
+    }
+
+    fn postgres(&self, clients: u32, length: &Length) -> Rounds {
+        let floor = |work: &Work| through_probe(&mut *probe::postgres(&self.cluster.url()), work);
+        rounds(clients, length, floor, |work| through_store(&self.cluster.project(), work))
+    }
+}
+
 pub fn measure(report: &mut Report) {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::start();
-    let files = AtomicU32::new(0);
-    let file = |what: &str| dir.path().join(format!("{what}{}", files.fetch_add(1, Relaxed)));
-    let sqlite_floor = |work: &Work| through_probe(&mut *probe::sqlite(&file("probe")), work);
-    let sqlite = |work: &Work| through_store(&Location::sqlite(&file("store")), work);
-    let postgres_floor = |work: &Work| through_probe(&mut *probe::postgres(&cluster.url()), work);
-    let postgres = |work: &Work| through_store(&cluster.project(), work);
+    let places = Places::new();
     let names = |ratio, folded_ratio, rate, lag| Names { ratio, folded_ratio, rate, lag };
-    rounds(64, sqlite_floor, sqlite).add(
+    places.sqlite(64, &SHORT).add(
         report,
         names("sqlite_ratio", "sqlite_folded_ratio", "sqlite_cycles_per_s", "sqlite_lag_ms"),
     );
-    rounds(512, sqlite_floor, sqlite).add(
+    places.sqlite(512, &SHORT).add(
         report,
         names(
             "sqlite_ratio_512",
@@ -219,9 +260,8 @@ pub fn measure(report: &mut Report) {
             "sqlite_lag_ms_512",
         ),
     );
-    let fresh = || Location::sqlite(&file("steady"));
-    steady(report, "sqlite_steady_lag_ms", || steady_lag_ms(&fresh()));
-    rounds(64, postgres_floor, postgres).add(
+    steady(report, "sqlite_steady_lag_ms", || steady_lag_ms(&Location::sqlite(&places.file())));
+    places.postgres(64, &SHORT).add(
         report,
         names(
             "postgres_ratio",
@@ -230,7 +270,7 @@ pub fn measure(report: &mut Report) {
             "postgres_lag_ms",
         ),
     );
-    rounds(512, postgres_floor, postgres).add(
+    places.postgres(512, &SHORT).add(
         report,
         names(
             "postgres_ratio_512",
@@ -239,11 +279,35 @@ pub fn measure(report: &mut Report) {
             "postgres_lag_ms_512",
         ),
     );
-    steady(report, "postgres_steady_lag_ms", || steady_lag_ms(&cluster.project()));
+    steady(report, "postgres_steady_lag_ms", || steady_lag_ms(&places.cluster.project()));
+}
+
+/// Only when asked for: whether a load that lasts goes as well as a short one.
+pub fn measure_lasting(report: &mut Report) {
+    let places = Places::new();
+    let names = |ratio, folded_ratio, rate, lag| Names { ratio, folded_ratio, rate, lag };
+    places.sqlite(512, &LASTING).add(
+        report,
+        names(
+            "sqlite_lasting_ratio",
+            "sqlite_lasting_folded_ratio",
+            "sqlite_lasting_cycles_per_s",
+            "sqlite_lasting_lag_ms",
+        ),
+    );
+    places.postgres(512, &LASTING).add(
+        report,
+        names(
+            "postgres_lasting_ratio",
+            "postgres_lasting_folded_ratio",
+            "postgres_lasting_cycles_per_s",
+            "postgres_lasting_lag_ms",
+        ),
+    );
 }
 
 fn steady(report: &mut Report, name: &'static str, lag: impl Fn() -> f64) {
-    let lag = median((0..ROUNDS).map(|_| lag()).collect());
+    let lag = median((0..SHORT.rounds).map(|_| lag()).collect());
     report.add(name, lag, &Goal::AtMost(100.0), "the same with 2,000 life cycles a second, p99");
 }
 
@@ -284,9 +348,14 @@ impl Rounds {
 }
 
 /// Floor, ours, floor, as often as it takes.
-fn rounds(clients: u32, floor: impl Fn(&Work) -> f64, ours: impl Fn(&Work) -> Through) -> Rounds {
-    let cycles = floor(&work(clients, CYCLES_MIN)) * FLOOR_SECONDS;
-    let cycles = (cycles as u32).clamp(CYCLES_MIN, CYCLES_MAX);
+fn rounds(
+    clients: u32,
+    length: &Length,
+    floor: impl Fn(&Work) -> f64,
+    ours: impl Fn(&Work) -> Through,
+) -> Rounds {
+    let cycles = floor(&work(clients, CYCLES_MIN)) * length.floor_seconds;
+    let cycles = (cycles as u32).clamp(CYCLES_MIN, length.cycles_max);
     let work = work(clients, cycles);
     let mut all = Rounds { clients, cycles, ours: vec![], floor: vec![], disturbed: 0 };
     for _ in 0..TRIES_MAX {
@@ -297,7 +366,7 @@ fn rounds(clients: u32, floor: impl Fn(&Work) -> f64, ours: impl Fn(&Work) -> Th
         }
         all.floor.push(f64::midpoint(before, after));
         all.ours.push(through);
-        if all.ours.len() == ROUNDS {
+        if all.ours.len() == length.rounds {
             break;
         }
     }

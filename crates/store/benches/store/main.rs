@@ -47,6 +47,9 @@ fn main() {
     if asked.iter().any(|word| word == "profile") {
         profile::measure(&mut report);
     }
+    if asked.iter().any(|word| word == "lasting") {
+        load::measure_lasting(&mut report);
+    }
     // Only when asked for: it installs other people's programs.
     if asked.iter().any(|word| word == "peers") {
         peers::measure(&mut report);

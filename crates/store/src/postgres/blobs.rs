@@ -7,20 +7,20 @@ pub(super) fn put(link: &Link, hash: &str, body: &[u8], owner: &str) -> Result<(
     let keep = "INSERT INTO blobs (hash, body) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING";
     let own = "INSERT INTO blob_owners (hash, owner) VALUES ($1, $2)
         ON CONFLICT (hash, owner) DO NOTHING";
-    let kept: Vec<Param> = vec![Box::new(hash.to_owned()), Box::new(body.to_vec())];
-    let owned: Vec<Param> = vec![Box::new(hash.to_owned()), Box::new(owner.to_owned())];
-    link.transaction("BEGIN", vec![(keep.to_owned(), kept), (own.to_owned(), owned)])
+    let kept: Vec<Param<'_>> = vec![Box::new(hash), Box::new(body)];
+    let owned: Vec<Param<'_>> = vec![Box::new(hash), Box::new(owner)];
+    link.transaction("BEGIN", vec![(keep, kept), (own, owned)])
 }
 
 pub(super) fn get(link: &Link, hash: &str) -> Result<Option<Vec<u8>>, Error> {
     let sql = "SELECT body FROM blobs WHERE hash = $1";
-    let rows = link.query(sql, vec![Box::new(hash.to_owned())])?;
+    let rows = link.query(sql, vec![Box::new(hash)])?;
     Ok(rows.first().map(|row| row.get(0)))
 }
 
 pub(super) fn release(link: &Link, owner: &str) -> Result<(), Error> {
     let sql = "DELETE FROM blob_owners WHERE owner = $1";
-    link.execute(sql, vec![Box::new(owner.to_owned())]).map(drop)
+    link.execute(sql, vec![Box::new(owner)]).map(drop)
 }
 
 pub(super) fn ownerless(link: &Link) -> Result<Vec<String>, Error> {
@@ -34,7 +34,7 @@ pub(super) fn ownerless(link: &Link) -> Result<Vec<String>, Error> {
 pub(super) fn remove(link: &Link, hashes: &[String]) -> Result<u64, Error> {
     let sql = "DELETE FROM blobs WHERE hash = ANY($1)
         AND NOT EXISTS (SELECT 1 FROM blob_owners o WHERE o.hash = blobs.hash)";
-    link.execute(sql, vec![Box::new(hashes.to_vec())])
+    link.execute(sql, vec![Box::new(hashes)])
 }
 
 pub(super) fn all(link: &Link) -> Result<Vec<(String, Vec<String>)>, Error> {

@@ -175,8 +175,8 @@ fn server(location: &Location) -> Result<Server, Error> {
 
 impl Journal for Postgres {
     fn claim_epoch(&mut self) -> Result<Epoch, Error> {
-        let hold = ("SELECT epoch FROM meta FOR UPDATE".to_owned(), Vec::new());
-        let claim = ("UPDATE meta SET epoch = epoch + 1".to_owned(), Vec::new());
+        let hold = ("SELECT epoch FROM meta FOR UPDATE", Vec::new());
+        let claim = ("UPDATE meta SET epoch = epoch + 1", Vec::new());
         self.on(|link| link.transaction("BEGIN", vec![hold, claim]))?;
         // Looked at after the claim: nobody but us can have written since.
         self.look_again()?;
@@ -240,16 +240,16 @@ impl Backend for Postgres {
         let insert = "INSERT INTO journal (seq, at, epoch, body, hash)
             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[])";
         let numbers = |of: fn(&backend::Row) -> i64| rows.iter().map(of).collect::<Vec<i64>>();
-        let params: Vec<Param> = vec![
+        let params: Vec<Param<'_>> = vec![
             Box::new(numbers(|row| row.seq)),
             Box::new(numbers(|row| row.at)),
             Box::new(numbers(|row| row.epoch)),
-            Box::new(rows.iter().map(|row| row.body.clone()).collect::<Vec<_>>()),
-            Box::new(rows.iter().map(|row| row.hash.clone()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.body.as_str()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.hash.as_slice()).collect::<Vec<_>>()),
         ];
-        let epoch = "UPDATE meta SET epoch = greatest(epoch, $1)".to_owned();
-        let epoch_param: Vec<Param> = vec![Box::new(last.epoch)];
-        let statements = vec![(insert.to_owned(), params), (epoch, epoch_param)];
+        let epoch = "UPDATE meta SET epoch = greatest(epoch, $1)";
+        let epoch_param: Vec<Param<'_>> = vec![Box::new(last.epoch)];
+        let statements = vec![(insert, params), (epoch, epoch_param)];
         self.on(|link| link.transaction("BEGIN", statements))?;
         self.look_again()
     }
@@ -348,20 +348,19 @@ impl Backend for Postgres {
     fn keep_snapshot(&mut self, body: &[u8]) -> Result<(), Error> {
         let sql = "INSERT INTO snapshots (id, body) VALUES (1, $1)
             ON CONFLICT (id) DO UPDATE SET body = excluded.body";
-        let params: Vec<Param> = vec![Box::new(body.to_vec())];
-        self.on(|link| link.lightly(vec![(sql.to_owned(), params)]))
+        self.on(|link| link.lightly(vec![(sql, vec![Box::new(body)])]))
     }
 }
 
 fn insert(link: &Link, epoch: Epoch, after: Seq, admitted: &Admitted) -> Result<bool, Error> {
     let entries = &admitted.links;
     let numbers = |of: fn(&Entry) -> u64| entries.iter().map(of).map(clamped).collect::<Vec<_>>();
-    let params: Vec<Param> = vec![
+    let params: Vec<Param<'_>> = vec![
         Box::new(clamped(epoch.0)),
         Box::new(numbers(|entry| entry.seq.0)),
         Box::new(numbers(|entry| entry.at.0)),
-        Box::new(entries.iter().map(|entry| entry.body.clone()).collect::<Vec<_>>()),
-        Box::new(entries.iter().map(|entry| entry.hash.0.to_vec()).collect::<Vec<_>>()),
+        Box::new(entries.iter().map(|entry| entry.body.as_str()).collect::<Vec<_>>()),
+        Box::new(entries.iter().map(|entry| entry.hash.0.as_slice()).collect::<Vec<_>>()),
         Box::new(clamped(after.0)),
     ];
     Ok(link.execute(APPEND, params)? as usize == entries.len())
@@ -384,7 +383,7 @@ fn nothing(table: &str) -> Error {
     Error::Damaged { what: format!("the table {table} is empty") }
 }
 
-fn page(after: Seq, limit: usize) -> Vec<Param> {
+fn page(after: Seq, limit: usize) -> Vec<Param<'static>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     vec![Box::new(clamped(after.0)), Box::new(limit)]
 }

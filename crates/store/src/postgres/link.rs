@@ -1,7 +1,9 @@
 //! One connection, for callers that wait.
 //!
 //! The rest of the store is synchronous and may be called from anywhere, also from a thread of
-//! somebody's asynchronous runtime. So every connection has a small runtime of its own.
+//! somebody's asynchronous runtime. So every connection has a small runtime of its own. Whoever
+//! asks something serves the connection while it waits: a thread beside would have to be woken
+//! twice for every append. Only a connection that has to speak or hear by itself has such a thread.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,9 +12,11 @@ use std::pin::Pin;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::yield_now;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{
     AsyncMessage, Client, NoTls, Notification, Row, SimpleQueryMessage, Statement,
@@ -35,12 +39,14 @@ const KEEPALIVE_RETRIES: u32 = 2;
 /// than a successor waits for an answer (`lead`), so that a take-over does not wait for this too.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(2);
 
-pub(super) type Param = Box<dyn ToSql + Sync + Send>;
+pub(super) type Param<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Reading,
+    /// Hearing what is said by others.
+    Listening,
     /// Saying that the leader is alive, whenever somebody asks.
     Answering,
     Writing(Durability),
@@ -50,14 +56,18 @@ pub(super) struct Link {
     /// None once it was shut down.
     runtime: Option<Runtime>,
     client: Arc<Client>,
-    prepared: Arc<Mutex<HashMap<String, Statement>>>,
+    prepared: Mutex<HashMap<String, Statement>>,
     /// What the server says by itself, as text.
     notices: Receiver<String>,
 }
 
 impl Link {
     pub(super) fn connect(server: &Server, purpose: Use) -> Result<Link, Error> {
-        let runtime = Builder::new_multi_thread()
+        let mut builder = match purpose {
+            Use::Reading | Use::Writing(_) => Builder::new_current_thread(),
+            Use::Listening | Use::Answering => Builder::new_multi_thread(),
+        };
+        let runtime = builder
             .worker_threads(1)
             .thread_name("kapelle-postgres")
             .enable_all()
@@ -68,7 +78,7 @@ impl Link {
         config.keepalives(true).keepalives_idle(KEEPALIVE_IDLE);
         config.keepalives_interval(Duration::from_secs(1)).keepalives_retries(KEEPALIVE_RETRIES);
         let (notify, notices) = mpsc::channel();
-        let connected = wait(&runtime, async move {
+        let connected = wait(&runtime, async {
             let (client, mut connection) = config.connect(NoTls).await?;
             let client = Arc::new(client);
             let speaker = Arc::downgrade(&client);
@@ -93,7 +103,7 @@ impl Link {
                 return Err(unreachable(server, error));
             }
         };
-        let prepared = Arc::default();
+        let prepared = Mutex::default();
         let link = Link { runtime: Some(runtime), client, prepared, notices };
         link.set_up(server, purpose)?;
         Ok(link)
@@ -101,7 +111,7 @@ impl Link {
 
     fn set_up(&self, server: &Server, purpose: Use) -> Result<(), Error> {
         let only = match purpose {
-            Use::Reading => "SET default_transaction_read_only = on;".to_owned(),
+            Use::Reading | Use::Listening => "SET default_transaction_read_only = on;".to_owned(),
             Use::Answering => format!("LISTEN {};", server.schema),
             Use::Writing(Durability::Full) => "SET synchronous_commit = on;".to_owned(),
             Use::Writing(Durability::Normal) => "SET synchronous_commit = off;".to_owned(),
@@ -117,48 +127,49 @@ impl Link {
             KEEPALIVE_IDLE.as_secs(),
             IDLE_IN_TRANSACTION.as_millis(),
         );
-        let client = Arc::clone(&self.client);
-        let said = self.wait(async move { client.simple_query(&set).await })?;
+        let said = self.wait(self.client.simple_query(&set))?;
         match purpose {
             Use::Writing(Durability::Full) => assert_durable(&said),
-            Use::Reading | Use::Answering | Use::Writing(Durability::Normal) => Ok(()),
+            Use::Reading | Use::Listening | Use::Answering | Use::Writing(Durability::Normal) => {
+                Ok(())
+            }
         }
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        // Nobody serves the connection while nobody waits, so its end may not have been heard yet:
+        // with the first turn the runtime looks, with the second the connection hears it.
+        let heard = self.wait(async {
+            yield_now().await;
+            yield_now().await;
+            Ok(())
+        });
+        heard.is_err() || self.client.is_closed()
     }
 
-    pub(super) fn query(
-        &self,
-        sql: impl Into<String>,
-        params: Vec<Param>,
-    ) -> Result<Vec<Row>, Error> {
-        let (client, prepared, sql) =
-            (Arc::clone(&self.client), Arc::clone(&self.prepared), sql.into());
+    pub(super) fn query(&self, sql: &str, params: Vec<Param<'_>>) -> Result<Vec<Row>, Error> {
+        let (client, prepared) = (&self.client, &self.prepared);
         self.wait(async move {
-            let statement = statement(&client, &prepared, &sql).await?;
+            let statement = statement(client, prepared, sql).await?;
             client.query(&statement, &borrowed(&params)).await
         })
     }
 
-    pub(super) fn execute(&self, sql: impl Into<String>, params: Vec<Param>) -> Result<u64, Error> {
-        let (client, prepared, sql) =
-            (Arc::clone(&self.client), Arc::clone(&self.prepared), sql.into());
+    pub(super) fn execute(&self, sql: &str, params: Vec<Param<'_>>) -> Result<u64, Error> {
+        let (client, prepared) = (&self.client, &self.prepared);
         self.wait(async move {
-            let statement = statement(&client, &prepared, &sql).await?;
+            let statement = statement(client, prepared, sql).await?;
             client.execute(&statement, &borrowed(&params)).await
         })
     }
 
-    pub(super) fn batch(&self, sql: impl Into<String>) -> Result<(), Error> {
-        let (client, sql) = (Arc::clone(&self.client), sql.into());
-        self.wait(async move { client.batch_execute(&sql).await })
+    pub(super) fn batch(&self, sql: &str) -> Result<(), Error> {
+        self.wait(self.client.batch_execute(sql))
     }
 
     /// All of it in one transaction that does not wait for the disk, with all statements on their
     /// way before the first is answered.
-    pub(super) fn lightly(&self, statements: Vec<(String, Vec<Param>)>) -> Result<(), Error> {
+    pub(super) fn lightly(&self, statements: Vec<(&str, Vec<Param<'_>>)>) -> Result<(), Error> {
         let begin = "BEGIN; SET LOCAL synchronous_commit = off";
         self.transaction(begin, statements)
     }
@@ -166,16 +177,16 @@ impl Link {
     pub(super) fn transaction(
         &self,
         begin: &'static str,
-        statements: Vec<(String, Vec<Param>)>,
+        statements: Vec<(&str, Vec<Param<'_>>)>,
     ) -> Result<(), Error> {
-        let (client, cache) = (Arc::clone(&self.client), Arc::clone(&self.prepared));
+        let (client, prepared) = (&self.client, &self.prepared);
         self.wait(async move {
             let mut ready = Vec::with_capacity(statements.len());
             for (sql, params) in statements {
-                ready.push((statement(&client, &cache, &sql).await?, params));
+                ready.push((statement(client, prepared, sql).await?, params));
             }
             client.batch_execute(begin).await?;
-            let done = in_order(&client, &ready).await;
+            let done = in_order(client, &ready).await;
             let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
             let ended = client.batch_execute(end).await;
             done.and(ended)
@@ -193,9 +204,9 @@ impl Link {
         }
     }
 
-    fn wait<T: Send + 'static>(
+    fn wait<T: Send>(
         &self,
-        work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send + 'static,
+        work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send,
     ) -> Result<T, Error> {
         match &self.runtime {
             Some(runtime) => wait(runtime, work),
@@ -236,19 +247,20 @@ fn assert_durable(said: &[SimpleQueryMessage]) -> Result<(), Error> {
     Ok(())
 }
 
-fn wait<T: Send + 'static>(
+fn wait<T: Send>(
     runtime: &Runtime,
-    work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send + 'static,
+    work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send,
 ) -> Result<T, Error> {
-    let (done, answer) = mpsc::channel();
-    runtime.spawn(async move {
-        // Whoever waits is below.
-        let _ = done.send(tokio::time::timeout(ANSWER_PATIENCE, work).await);
-    });
-    match answer.recv() {
-        Ok(Ok(outcome)) => Ok(outcome?),
-        Ok(Err(_)) => Err(Error::Lost { what: format!("no answer in {ANSWER_PATIENCE:?}") }),
-        Err(_) => Err(Error::Lost { what: "it was closed".into() }),
+    let patiently = async { tokio::time::timeout(ANSWER_PATIENCE, work).await };
+    let answer = match Handle::try_current() {
+        Err(_) => runtime.block_on(patiently),
+        // A thread of a runtime must not serve another one; one beside it may.
+        Ok(_) => thread::scope(|scope| scope.spawn(|| runtime.block_on(patiently)).join())
+            .map_err(|_| Error::Lost { what: "it was closed".into() })?,
+    };
+    match answer {
+        Ok(outcome) => Ok(outcome?),
+        Err(_) => Err(Error::Lost { what: format!("no answer in {ANSWER_PATIENCE:?}") }),
     }
 }
 
@@ -281,19 +293,20 @@ fn unreachable(server: &Server, error: Error) -> Error {
 
 async fn statement(
     client: &Client,
-    cache: &Mutex<HashMap<String, Statement>>,
+    prepared: &Mutex<HashMap<String, Statement>>,
     sql: &str,
 ) -> Result<Statement, tokio_postgres::Error> {
-    let known = cache.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
+    let prepared = || prepared.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = prepared().get(sql).cloned();
     if let Some(statement) = known {
         return Ok(statement);
     }
     let statement = client.prepare(sql).await?;
-    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(cache.entry(sql.to_owned()).or_insert(statement).clone())
+    prepared().insert(sql.to_owned(), statement.clone());
+    Ok(statement)
 }
 
-fn borrowed(params: &[Param]) -> Vec<&(dyn ToSql + Sync)> {
+fn borrowed<'a>(params: &'a [Param<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
     params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect()
 }
 
@@ -303,7 +316,7 @@ type Pending<'a> = Pin<Box<dyn Future<Output = Result<u64, tokio_postgres::Error
 /// is polled for the first time, and answers come in the order of questions.
 async fn in_order(
     client: &Client,
-    statements: &[(Statement, Vec<Param>)],
+    statements: &[(Statement, Vec<Param<'_>>)],
 ) -> Result<(), tokio_postgres::Error> {
     let mut pending: Vec<(Pending<'_>, Option<Result<u64, tokio_postgres::Error>>)> = statements
         .iter()

@@ -14,8 +14,8 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn start(server: &Server) -> Result<Listener, Error> {
-        let link = Link::connect(server, Use::Reading)?;
-        link.batch(format!("LISTEN {}", server.schema))?;
+        let link = Link::connect(server, Use::Listening)?;
+        link.batch(&format!("LISTEN {}", server.schema))?;
         Ok(Listener { link })
     }
 

@@ -13,7 +13,7 @@ pub(super) fn migrate(link: &Link, server: &Server) -> Result<(), Error> {
     if found(link, server)? == Some(VERSION) {
         return Ok(());
     }
-    link.batch(format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATING})"))?;
+    link.batch(&format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATING})"))?;
     let done = migrate_alone(link, server);
     link.batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
     done
@@ -25,19 +25,19 @@ fn migrate_alone(link: &Link, server: &Server) -> Result<(), Error> {
     match version {
         Some(VERSION) => return Ok(()),
         Some(older) => back_up(link, schema, older)?,
-        None => link.batch(format!("CREATE SCHEMA IF NOT EXISTS {schema}"))?,
+        None => link.batch(&format!("CREATE SCHEMA IF NOT EXISTS {schema}"))?,
     }
     for migration in after(version.unwrap_or(0)) {
         link.batch(migration.postgres)?;
     }
-    link.batch(format!("UPDATE meta SET version = {VERSION}"))
+    link.batch(&format!("UPDATE meta SET version = {VERSION}"))
 }
 
 /// A copy of the truth as it was, in a schema of its own. One that is there already is of an
 /// earlier store of that name, and is kept.
 fn back_up(link: &Link, schema: &str, version: i64) -> Result<(), Error> {
     let backup = format!("{schema}_v{version}_backup");
-    link.batch(format!(
+    link.batch(&format!(
         "CREATE SCHEMA {backup};
         CREATE TABLE {backup}.meta AS TABLE {schema}.meta;
         CREATE TABLE {backup}.journal AS TABLE {schema}.journal;"

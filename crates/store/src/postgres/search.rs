@@ -16,16 +16,16 @@ pub(super) fn index(link: &Link, documents: &[Document], mark: Option<Seq>) -> R
         ON CONFLICT (kind, source) DO UPDATE SET seq = excluded.seq, at = excluded.at,
             mission_id = excluded.mission_id, task_id = excluded.task_id, agent = excluded.agent,
             type = excluded.type, body = excluded.body, words = excluded.words";
-    let mut statements: Vec<(String, Vec<Param>)> =
-        documents.iter().map(|document| (sql.to_owned(), values(document))).collect();
+    let mut statements: Vec<(&str, Vec<Param<'_>>)> =
+        documents.iter().map(|document| (sql, values(document))).collect();
     if let Some(mark) = mark {
-        let advance = "UPDATE search_watermark SET seq = $1".to_owned();
+        let advance = "UPDATE search_watermark SET seq = $1";
         statements.push((advance, vec![Box::new(clamped(mark.0))]));
     }
     link.lightly(statements)
 }
 
-fn values(document: &Document) -> Vec<Param> {
+fn values(document: &Document) -> Vec<Param<'_>> {
     let text = |text: &str| match Value::from(text) {
         Value::Text(text) => text.into_owned(),
         Value::Null | Value::Int(_) => String::new(),
@@ -54,7 +54,7 @@ pub(super) fn search(link: &Link, query: &Query) -> Result<Vec<Hit>, Error> {
             AND ($8::bigint IS NULL OR at <= $8)
         ORDER BY at DESC, id DESC LIMIT $9";
     let time = |at: Option<Timestamp>| at.map(|at| clamped(at.0));
-    let params: Vec<Param> = vec![
+    let params: Vec<Param<'_>> = vec![
         Box::new(words.map(|words| words.join(" "))),
         Box::new(query.kind.map(|kind| kind.name())),
         Box::new(query.mission.map(|mission| mission.to_string())),

@@ -30,7 +30,7 @@ fn are_current(link: &Link, schema: &str) -> Result<bool, Error> {
 
 pub(super) fn create_anew(link: &Link) -> Result<(), Error> {
     // Sent as one, it is one transaction.
-    link.batch(format!("{}{}", drop(Dialect::Postgres), create(Dialect::Postgres)))
+    link.batch(&format!("{}{}", drop(Dialect::Postgres), create(Dialect::Postgres)))
 }
 
 /// Last of all, and so for a moment only: whoever takes over waits for it, however long the rows
@@ -51,19 +51,18 @@ pub(super) fn write(
     // and with it everything else.
     let advance = "UPDATE projection_watermark SET seq = CASE WHEN seq = $2 THEN $1::bigint END,
         hash = coalesce((SELECT encode(hash, 'hex') FROM journal WHERE seq = $1::bigint), '')";
-    let numbers: Vec<Param> = vec![Box::new(clamped(to.0)), Box::new(clamped(from.0))];
-    let mut statements = vec![(advance.to_owned(), numbers)];
+    let numbers: Vec<Param<'_>> = vec![Box::new(clamped(to.0)), Box::new(clamped(from.0))];
+    let mut statements = vec![(advance, numbers)];
     for (of, rows) in changes.by_table() {
         let table = of.table();
         let rows: Vec<&Vec<Value>> = rows.collect();
         let columns = table.columns.iter().enumerate();
         let params = columns.map(|(at, column)| list(column, &rows, at)).collect();
-        statements.push((upsert(table, Dialect::Postgres), params));
+        statements.push((upsert(of, Dialect::Postgres), params));
     }
-    let tell = "SELECT pg_notify($1, $2)".to_owned();
-    let told: Vec<Param> = vec![Box::new(channel.to_owned()), Box::new(format!("head {to}"))];
-    statements.push((tell, told));
-    statements.push((FENCE.to_owned(), vec![Box::new(clamped(claimed.0))]));
+    let told: Vec<Param<'_>> = vec![Box::new(channel), Box::new(format!("head {to}"))];
+    statements.push(("SELECT pg_notify($1, $2)", told));
+    statements.push((FENCE, vec![Box::new(clamped(claimed.0))]));
     link.lightly(statements).map_err(|error| refusal(link, claimed, from).unwrap_or(error))
 }
 
@@ -77,13 +76,12 @@ fn refusal(link: &Link, presented: Epoch, from: Seq) -> Option<Error> {
     (actual != from).then_some(Error::Overtaken { expected: from, actual })
 }
 
-fn list(column: &Column, rows: &[&Vec<Value>], at: usize) -> Param {
+fn list<'a>(column: &Column, rows: &[&'a Vec<Value>], at: usize) -> Param<'a> {
     if column.kind.is_number() {
         let numbers: Vec<Option<i64>> = rows.iter().map(|row| row[at].int()).collect();
         return Box::new(numbers);
     }
-    let text = |row: &&Vec<Value>| row[at].text().map(str::to_owned);
-    Box::new(rows.iter().map(text).collect::<Vec<Option<String>>>())
+    Box::new(rows.iter().map(|row| row[at].text()).collect::<Vec<Option<&str>>>())
 }
 
 pub(super) fn watermark(link: &Link) -> Result<Seq, Error> {
@@ -94,7 +92,7 @@ pub(super) fn watermark(link: &Link) -> Result<Seq, Error> {
 pub(super) fn rows(link: &Link, table: &Table) -> Result<Vec<Vec<Value>>, Error> {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
     let rows =
-        link.query(format!("SELECT {} FROM {}", names.join(", "), table.name), Vec::new())?;
+        link.query(&format!("SELECT {} FROM {}", names.join(", "), table.name), Vec::new())?;
     let values = |row: &Row| {
         let columns = table.columns.iter().enumerate();
         columns.map(|(at, column)| value(row, at, column)).collect::<Vec<_>>()

@@ -1,8 +1,6 @@
 //! The tables for people in SQLite: a file of their own, so that whoever writes or reads them never
 //! has the lock that an append needs.
 
-use std::sync::LazyLock;
-
 use kapelle_core::Seq;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{
@@ -14,7 +12,7 @@ use super::journal::{epoch, seq};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash};
 use crate::projections::Changes;
-use crate::tables::{Dialect, Of, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
+use crate::tables::{Dialect, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
 use crate::value::{Value, clamped};
 
 impl ToSql for Value {
@@ -103,19 +101,12 @@ pub(super) fn write(
         return Err(Error::Overtaken { expected: from, actual: watermark(&tx)? });
     }
     for (of, rows) in changes.by_table() {
-        let mut statement = tx.prepare_cached(upsert_of(of))?;
+        let mut statement = tx.prepare_cached(upsert(of, Dialect::Sqlite))?;
         for row in rows {
             statement.execute(params_from_iter(row))?;
         }
     }
     Ok(tx.commit()?)
-}
-
-/// Written once: a batch in which every table has a row would make ten of these texts.
-fn upsert_of(of: Of) -> &'static str {
-    static UPSERTS: LazyLock<Vec<String>> =
-        LazyLock::new(|| all().iter().map(|table| upsert(table, Dialect::Sqlite)).collect());
-    &UPSERTS[of as usize]
 }
 
 /// How far the tables reach.

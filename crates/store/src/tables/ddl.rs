@@ -1,6 +1,8 @@
 //! The same tables in the words of each database.
 
-use super::{Column, Kind, Table, VERSION, VIEWS, WATERMARK, all};
+use std::sync::LazyLock;
+
+use super::{Column, Kind, Of, Table, VERSION, VIEWS, WATERMARK, all};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -53,8 +55,16 @@ pub(crate) fn drop(dialect: Dialect) -> String {
 }
 
 /// What writes rows, whether they are there or not. SQLite takes one row, PostgreSQL a list for
-/// every column.
-pub(crate) fn upsert(table: &Table, dialect: Dialect) -> String {
+/// every column. The texts are made once: a batch may need ten of them.
+pub(crate) fn upsert(of: Of, dialect: Dialect) -> &'static str {
+    static TEXTS: LazyLock<[Vec<String>; 2]> = LazyLock::new(|| {
+        [Dialect::Sqlite, Dialect::Postgres]
+            .map(|dialect| all().iter().map(|table| upsert_into(table, dialect)).collect())
+    });
+    &TEXTS[dialect as usize][of as usize]
+}
+
+fn upsert_into(table: &Table, dialect: Dialect) -> String {
     let place = |(at, column): (usize, &Column)| match dialect {
         Dialect::Sqlite => format!("?{}", at + 1),
         Dialect::Postgres => format!("${}::{}[]", at + 1, kind(&column.kind, dialect)),

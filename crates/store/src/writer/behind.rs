@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use kapelle_core::{Record, Seq};
+use kapelle_core::Seq;
 
 use super::pending::{Call, News, Pending};
 use super::{Done, Message};
@@ -251,8 +251,10 @@ impl Behind {
             Some(fold) => fold,
             None => self.first_fold()?,
         };
-        let (given, head) = self.pending.take();
-        let records = self.next(fold.seq(), given)?;
+        let (mut records, head) = self.pending.take(fold.seq());
+        if records.is_empty() {
+            records = self.store.read(fold.seq(), FOLD_RECORDS_MAX)?;
+        }
         self.written = fold.take_in(&mut *self.store, self.epoch, &records, self.written)?;
         self.more = fold.seq() < head.seq;
         self.unsearchable_since.get_or_insert_with(Instant::now);
@@ -266,17 +268,6 @@ impl Behind {
         let fold = snapshot::load(&*self.store).unwrap_or_default();
         self.snapshots.last = fold.seq();
         Ok(if fold.seq() <= self.written { fold } else { Fold::default() })
-    }
-
-    /// The records after `seq`: those that were given, if they begin there, or else from the journal.
-    fn next(&self, seq: Seq, mut given: Vec<Record>) -> Result<Vec<Record>, Error> {
-        match given.first() {
-            Some(first) if first.seq.0 <= seq.0 + 1 => {
-                given.drain(..given.partition_point(|record| record.seq <= seq));
-                Ok(given)
-            }
-            _ => self.store.read(seq, FOLD_RECORDS_MAX),
-        }
     }
 
     fn search_on(&mut self) -> Result<(), Error> {

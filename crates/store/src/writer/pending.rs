@@ -10,7 +10,8 @@ use super::Done;
 use crate::error::Error;
 use crate::journal::Head;
 
-/// More than this is not carried over in memory, but read from the journal again.
+/// More than this is not carried over in memory, but read from the journal again. What came first
+/// is kept, because it is folded first.
 const RECORDS_MAX: usize = 50_000;
 
 pub(super) struct Pending {
@@ -21,8 +22,9 @@ pub(super) struct Pending {
 pub(super) struct News {
     /// Where the journal ends.
     pub head: Head,
-    /// The last records before the head, without a gap among them.
+    /// Records that were not taken, without a gap among them, and the last of them.
     records: Vec<Vec<Record>>,
+    kept_to: Seq,
     count: usize,
     /// Since when there is something that was not taken.
     pub since: Option<Instant>,
@@ -44,6 +46,7 @@ impl Pending {
         let news = News {
             head,
             records: Vec::new(),
+            kept_to: head.seq,
             count: 0,
             since: None,
             flushes: Vec::new(),
@@ -58,13 +61,14 @@ impl Pending {
 
     /// The records are those up to the new head.
     pub(super) fn appended(&self, head: Head, records: Vec<Vec<Record>>) {
+        let count = records.iter().map(Vec::len).sum::<usize>();
         let mut news = self.news();
-        news.head = head;
-        news.count += records.iter().map(Vec::len).sum::<usize>();
-        news.records.extend(records);
-        if news.count > RECORDS_MAX {
-            (news.count, news.records) = (0, Vec::new());
+        let follow = news.records.is_empty() || news.kept_to == news.head.seq;
+        if follow && news.count + count <= RECORDS_MAX {
+            (news.kept_to, news.count) = (head.seq, news.count + count);
+            news.records.extend(records);
         }
+        news.head = head;
         // Whoever follows sleeps until there is something, and then for a time of its own.
         if news.since.is_none() {
             news.since = Some(Instant::now());
@@ -113,13 +117,20 @@ impl Pending {
         due(&self.news()).is_some_and(|moment| moment <= Instant::now())
     }
 
-    /// The records that are at hand, and where the journal ends.
-    pub(super) fn take(&self) -> (Vec<Record>, Head) {
+    /// The records after `seq`, as far as they are at hand, and where the journal ends. Those that
+    /// come later stay until the ones before them were read.
+    pub(super) fn take(&self, seq: Seq) -> (Vec<Record>, Head) {
         let mut news = self.news();
-        (news.count, news.since) = (0, None);
-        let (records, head) = (mem::take(&mut news.records), news.head);
+        let (first, head) = (news.records.iter().flatten().next(), news.head);
+        let follow = first.is_some_and(|first| first.seq.0 <= seq.0 + 1);
+        news.since = None;
+        if !follow {
+            return (Vec::new(), head);
+        }
+        news.count = 0;
+        let records = mem::take(&mut news.records);
         drop(news);
-        (records.into_iter().flatten().collect(), head)
+        (records.into_iter().flatten().filter(|record| record.seq > seq).collect(), head)
     }
 }
 
@@ -129,5 +140,42 @@ impl Drop for News {
         for done in self.flushes.drain(..) {
             done(Err(Error::WriterGone));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kapelle_core::{Event, Timestamp};
+
+    use super::*;
+    use crate::journal::Hash;
+
+    const GROUP: usize = 10_000;
+
+    fn append(pending: &Pending) {
+        let before = pending.head().seq.0;
+        let record = |seq| Record { seq, at: Timestamp(1), event: Event::SessionStarted };
+        let records: Vec<Record> = (1..=GROUP as u64).map(|n| record(Seq(before + n))).collect();
+        let head = Head { seq: Seq(before + GROUP as u64), hash: Hash([0; 32]) };
+        pending.appended(head, vec![records]);
+    }
+
+    fn taken(pending: &Pending, after: u64) -> Option<(u64, u64)> {
+        let (records, _) = pending.take(Seq(after));
+        Some((records.first()?.seq.0, records.last()?.seq.0))
+    }
+
+    /// Whoever falls behind goes on with what is in memory, and not from the disk with everything.
+    #[test]
+    fn what_came_first_is_kept_for_whoever_is_behind() {
+        let pending = Pending::new(Head::EMPTY);
+        (0..7).for_each(|_| append(&pending));
+        assert_eq!(taken(&pending, 0), Some((1, 50_000)));
+        append(&pending);
+        assert_eq!(taken(&pending, 50_000), None, "20,000 in between are only in the journal");
+        assert_eq!(pending.head().seq, Seq(80_000));
+        assert_eq!(taken(&pending, 75_000), Some((75_001, 80_000)));
+        append(&pending);
+        assert_eq!(taken(&pending, 80_000), Some((80_001, 90_000)));
     }
 }

@@ -200,6 +200,31 @@ fn a_lost_connection_is_made_anew() {
     assert_eq!(verify(&location).unwrap().records, records.len() as u64);
 }
 
+/// Nobody serves a connection on which nothing is asked, so its end is heard with the next question.
+#[test]
+fn a_question_after_a_restart_is_answered() {
+    let cluster = Cluster::start();
+    let location = cluster.project();
+    let records = fixture::history(2, 0);
+    fixture::write(&location, &records, 5);
+    let reader = Reader::open(&location).unwrap();
+    let head = reader.head().unwrap();
+    cluster.crash();
+    cluster.start_again();
+    assert_eq!(reader.head().unwrap(), head);
+}
+
+/// Servers of ours are asynchronous, and read along.
+#[test]
+fn a_thread_of_a_runtime_may_ask() {
+    let location = cluster::shared().project();
+    let records = fixture::history(2, 0);
+    fixture::write(&location, &records, 5);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let read = runtime.block_on(async { Reader::open(&location)?.records(Seq(0), 1_000) });
+    assert!(read.unwrap() == records, "another history");
+}
+
 /// The number of a project's lock, as the store makes it.
 fn lock_key(schema: &str) -> i64 {
     use sha2::{Digest, Sha256};
