@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use kapelle_core::{Record, Seq};
 use kapelle_store::{Location, Writer};
-use tempfile::TempDir;
 
 use crate::report::{Goal, Report, percentile};
 use crate::world::World;
@@ -15,7 +14,9 @@ const MANY: u32 = 1_000_000;
 const CLAIMS: u32 = 1_000;
 
 pub fn measure(report: &mut Report) {
-    let (mut few, mut many) = (Team::with_waiting(FEW), Team::with_waiting(MANY));
+    let dir = tempfile::tempdir().unwrap();
+    let team = |tasks, name| Team::with_waiting(tasks, Location::sqlite(&dir.path().join(name)));
+    let (mut few, mut many) = (team(FEW, "few"), team(MANY, "many"));
     // In turns, so that what the disk does in the meantime happens to both.
     let times: Vec<(f64, f64)> = (0..CLAIMS).map(|_| (few.claim(), many.claim())).collect();
     let (few, many): (Vec<f64>, Vec<f64>) = times.into_iter().unzip();
@@ -31,22 +32,18 @@ pub fn measure(report: &mut Report) {
 }
 
 /// A team at work, with its store.
-struct Team {
+pub struct Team {
     world: World,
     writer: Writer,
     head: Seq,
-    _dir: TempDir,
 }
 
 impl Team {
-    fn with_waiting(tasks: u32) -> Team {
-        let dir = tempfile::tempdir().unwrap();
-        let writer = Writer::open(Location::sqlite(&dir.path().join("db"))).unwrap();
-        let mut team = Team { world: World::with_tasks(tasks), writer, head: Seq(0), _dir: dir };
+    pub fn with_waiting(tasks: u32, location: Location) -> Team {
+        let writer = Writer::open(location).unwrap();
+        let mut team = Team { world: World::with_tasks(tasks), writer, head: Seq(0) };
         team.append();
-        let (told, heard) = mpsc::channel();
-        team.writer.flush(move |done| told.send(done).unwrap());
-        heard.recv().unwrap().unwrap();
+        team.rest();
         team.world.finish(8);
         team.append();
         team
@@ -55,16 +52,30 @@ impl Team {
     /// The time from one task's end to the next one's claim on disk, decisions included.
     fn claim(&mut self) -> f64 {
         let started = Instant::now();
-        self.world.finish(1);
-        self.append();
+        self.turn();
         started.elapsed().as_secs_f64()
     }
 
-    fn append(&mut self) {
+    /// A task ends, and the next one is claimed, decided and on disk.
+    pub fn turn(&mut self) -> Vec<Record> {
+        self.world.finish(1);
+        self.append()
+    }
+
+    /// Waits until the tables have caught up.
+    pub fn rest(&self) {
+        let (told, heard) = mpsc::channel();
+        self.writer.flush(move |done| told.send(done).unwrap());
+        heard.recv().unwrap().unwrap();
+    }
+
+    fn append(&mut self) -> Vec<Record> {
         let records: Vec<Record> = self.world.take_journal();
         let (told, heard) = mpsc::channel();
         let epoch = self.writer.epoch();
-        self.writer.append(epoch, self.head, records, move |done| told.send(done).unwrap());
+        let appended = records.clone();
+        self.writer.append(epoch, self.head, appended, move |done| told.send(done).unwrap());
         self.head = heard.recv().unwrap().unwrap().seq;
+        records
     }
 }

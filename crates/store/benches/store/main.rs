@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark is a program of its own")]
 
+mod alone;
 mod claim;
 #[path = "../../tests/store/cluster.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
@@ -37,6 +38,9 @@ fn main() {
     }
     if only("syncs") {
         syncs::measure(&mut report);
+    }
+    if only("alone") {
+        alone::measure(&mut report);
     }
     if only("claim") {
         claim::measure(&mut report);
