@@ -295,7 +295,8 @@ impl State {
             m.merging.aboard = aboard;
         });
         for (task, stage) in moves {
-            self.move_to(task, stage);
+            // From one place in the queue to another: nothing but the task itself knows of it.
+            self.with_task(task, |task| task.stage = stage);
         }
     }
 
@@ -364,7 +365,7 @@ impl State {
     }
 
     fn merge_of(&self, task: TaskId, change: Commit) -> Merge {
-        let named = self.task(task).map(|t| format!("merge {} {}", t.name(), t.plan.title));
+        let named = self.task(task).map(|t| ["merge ", t.name(), " ", &t.plan.title].concat());
         Merge { task, change, message: named.unwrap_or_default().into() }
     }
 
@@ -465,9 +466,9 @@ fn migration_of(task: &Task) -> Migration {
             || path.contains("alembic/versions/")
     };
     let migrates = task.plan.kind == TaskKind::Migration || task.touched.iter().any(is_migration);
-    match (migrates, task.touched.iter().any(is_way_back)) {
-        (false, _) => Migration::None,
-        (true, true) => Migration::WithWayBack,
-        (true, false) => Migration::OneWay,
+    match migrates {
+        false => Migration::None,
+        true if task.touched.iter().any(is_way_back) => Migration::WithWayBack,
+        true => Migration::OneWay,
     }
 }
