@@ -85,13 +85,17 @@ impl<K: Ord, V> FewMap<K, V> {
         self.pairs.iter().map(|(key, _)| key)
     }
 
-    /// Where the key is, or where it belongs: mostly behind all others.
+    /// Where the key is, or where it belongs: mostly at one of the ends.
     fn place(&self, key: &K) -> Result<usize, usize> {
         let Some((last, _)) = self.pairs.back() else { return Err(0) };
         match last.cmp(key) {
-            Ordering::Less => Err(self.pairs.len()),
-            Ordering::Equal => Ok(self.pairs.len() - 1),
-            Ordering::Greater => self.pairs.binary_search_by(|(k, _)| k.cmp(key)),
+            Ordering::Less => return Err(self.pairs.len()),
+            Ordering::Equal => return Ok(self.pairs.len() - 1),
+            Ordering::Greater => {}
+        }
+        match self.pairs.front() {
+            Some((first, _)) if first == key => Ok(0),
+            Some(_) | None => self.pairs.binary_search_by(|(k, _)| k.cmp(key)),
         }
     }
 }
@@ -197,9 +201,15 @@ impl<K: Ord> FewSet<K> {
     }
 
     fn place(&self, key: &K) -> Result<usize, usize> {
-        match self.keys.back() {
-            Some(last) if last >= key => self.keys.binary_search(key),
-            Some(_) | None => Err(self.keys.len()),
+        let Some(last) = self.keys.back() else { return Err(0) };
+        match last.cmp(key) {
+            Ordering::Less => return Err(self.keys.len()),
+            Ordering::Equal => return Ok(self.keys.len() - 1),
+            Ordering::Greater => {}
+        }
+        match self.keys.front() {
+            Some(first) if first == key => Ok(0),
+            Some(_) | None => self.keys.binary_search(key),
         }
     }
 }

@@ -41,13 +41,21 @@ impl<'a> Files<'a> {
         match paths {
             Paths::Unknown => self.any = true,
             // The most frequent case by far, and cheaper to look up than to insert.
-            Paths::Known(paths) if paths.iter().all(|path| self.has(path)) => {}
+            Paths::Known(_) if self.covers(paths) => {}
             // Two lists in order: sorting them is merging them.
             Paths::Known(paths) => {
                 self.known.extend(paths.iter().map(String::as_str));
                 self.known.sort();
                 self.known.dedup();
             }
+        }
+    }
+
+    /// Whether it has all of these, and some there are.
+    fn covers(&self, paths: &Paths) -> bool {
+        match paths {
+            Paths::Unknown => false,
+            Paths::Known(paths) => !paths.is_empty() && paths.iter().all(|path| self.has(path)),
         }
     }
 
@@ -151,6 +159,10 @@ impl MergeQueue {
                 return;
             }
             let paths = &waiting.paths;
+            // It waits, and takes nothing that is not taken.
+            if draft.taken.covers(paths) {
+                continue;
+            }
             match draft.place(paths, probes, batch_max) {
                 Some(index) => {
                     let lane = &mut draft.lanes[index];

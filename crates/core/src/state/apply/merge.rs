@@ -461,9 +461,17 @@ fn migration_of(task: &Task) -> Migration {
     };
     // Where every framework that we know of puts them; what is in a file git cannot tell us.
     let is_migration = |path: &String| {
-        let mut folders = path.split('/').rev().skip(1);
-        folders.any(|folder| matches!(folder, "migrations" | "migrate" | "migration"))
-            || path.contains("alembic/versions/")
+        let mut folders = path.split('/').rev().skip(1).peekable();
+        while let Some(folder) = folders.next() {
+            match folder {
+                "migrations" | "migrate" | "migration" => return true,
+                "versions" if folders.peek().is_some_and(|of| of.ends_with("alembic")) => {
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
     };
     let migrates = task.plan.kind == TaskKind::Migration || task.touched.iter().any(is_migration);
     match migrates {
