@@ -197,7 +197,6 @@ impl ReadyQueue {
 
     /// Those of the agents that could take different things; of several that could take the same,
     /// the first.
-    #[must_use]
     pub fn unlike(&self, agents: &[AgentId]) -> impl Iterator<Item = AgentId> {
         let mut seen = Vec::new();
         agents.iter().copied().filter(move |agent| {
