@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::few::FewSet;
 use crate::ids::{AgentId, Fence, Role, TaskId};
 use crate::money::Usd;
 use crate::time::Timestamp;
@@ -115,7 +116,7 @@ pub struct Registry {
     /// How many attempts may run at the same time, whatever the number of agents.
     workers_max: u32,
     /// Seats that take work.
-    idle: BTreeMap<Role, BTreeSet<u32>>,
+    idle: BTreeMap<Role, FewSet<u32>>,
     busy: u32,
 }
 
@@ -163,13 +164,13 @@ impl Registry {
     }
 
     /// Roles with seats that take work, and those seats.
-    pub fn idle(&self) -> impl Iterator<Item = (Role, &BTreeSet<u32>)> {
+    pub fn idle(&self) -> impl Iterator<Item = (Role, &FewSet<u32>)> {
         let some = self.idle.iter().filter(|(_, seats)| !seats.is_empty());
         some.map(|(&role, seats)| (role, seats))
     }
 
     #[must_use]
-    pub fn idle_of(&self, role: Role) -> Option<&BTreeSet<u32>> {
+    pub fn idle_of(&self, role: Role) -> Option<&FewSet<u32>> {
         self.idle.get(&role)
     }
 

@@ -3,11 +3,11 @@
 //! Effects are levels, not edges: the conductor starts what is due but not running and stops what
 //! is running but not due. Performing one twice must be harmless.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::few::FewMap;
 use crate::flow::Phase;
 use crate::gates::Tested;
 use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
@@ -137,7 +137,7 @@ impl Effect {
 /// What should be in flight, by fence, and which entries changed since somebody last looked.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Due {
-    effects: BTreeMap<Fence, Effect>,
+    effects: FewMap<Fence, Effect>,
     changed: Vec<Fence>,
 }
 
@@ -184,7 +184,12 @@ impl Due {
         self.changed = self.effects.keys().copied().collect();
     }
 
-    pub(crate) fn take_changed(&mut self) -> Vec<Fence> {
-        std::mem::take(&mut self.changed)
+    /// Shows every entry that changed since this was last asked, in order; None for what is gone.
+    pub(crate) fn show_changed(&mut self, mut show: impl FnMut(Fence, Option<&Effect>)) {
+        self.changed.sort_unstable();
+        self.changed.dedup();
+        for fence in self.changed.drain(..) {
+            show(fence, self.effects.get(&fence));
+        }
     }
 }

@@ -9,11 +9,10 @@
 //!
 //! If step 2 fails, the engine has run ahead of the journal: drop it and recover from the journal.
 
-use std::collections::BTreeSet;
-
 use crate::command::Command;
 use crate::effect::Effect;
 use crate::event::{Event, Record};
+use crate::few::FewSet;
 use crate::ids::{Fence, MissionId, Seq};
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -48,7 +47,7 @@ pub struct Engine<R = SoundRules> {
     state: State,
     head: Seq,
     /// What the driver was told to start and not yet to stop.
-    started: BTreeSet<Fence>,
+    started: FewSet<Fence>,
 }
 
 /// What was decided in one turn. Nothing of it holds before its records are durable.
@@ -113,7 +112,7 @@ impl<R: Rules> Engine<R> {
             head = record.seq;
         }
         state.mark_all_effects_changed();
-        Engine { rules, state, head, started: BTreeSet::new() }
+        Engine { rules, state, head, started: FewSet::default() }
     }
 
     #[must_use]
@@ -159,20 +158,14 @@ impl<R: Rules> Engine<R> {
 
     /// The batch is durable: now it may be acted upon.
     pub fn committed<T>(&mut self, batch: Batch<T>) -> Actions<T> {
-        let mut changed = self.state.take_changed_effects();
-        changed.sort_unstable();
-        changed.dedup();
         let mut actions = Actions { replies: batch.replies, start: Vec::new(), stop: Vec::new() };
-        for fence in changed {
-            match self.state.due().get(fence) {
-                Some(effect) if self.started.insert(fence) => {
-                    actions.start.push((fence, effect.clone()));
-                }
-                Some(_) => {}
-                None if self.started.remove(&fence) => actions.stop.push(fence),
-                None => {}
-            }
-        }
+        let started = &mut self.started;
+        self.state.show_changed_effects(|fence, effect| match effect {
+            Some(effect) if started.insert(fence) => actions.start.push((fence, effect.clone())),
+            Some(_) => {}
+            None if started.remove(&fence) => actions.stop.push(fence),
+            None => {}
+        });
         actions
     }
 
@@ -217,6 +210,7 @@ impl<R: Rules> Engine<R> {
     }
 
     fn record(&mut self, events: Vec<Event>, now: Timestamp, records: &mut Vec<Record>) {
+        records.reserve(events.len());
         for event in events {
             self.state.apply(&event, now);
             self.head = Seq(self.head.0 + 1);

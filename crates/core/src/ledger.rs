@@ -41,6 +41,7 @@ pub use tokens::{Part, TokenUse, Tokens};
 pub use watchdog::{Alarm, Policy as WatchdogPolicy, Watchdog, WatchdogState};
 
 use crate::calendar::Span;
+use crate::few::FewMap;
 use crate::ids::MissionId;
 use crate::limits;
 use crate::money::Usd;
@@ -51,7 +52,7 @@ use purses::Purses;
 pub struct Ledger {
     policy: Policy,
     purses: Purses,
-    open: BTreeMap<ReservationId, Open>,
+    open: FewMap<ReservationId, Box<Open>>,
     next: ReservationId,
     mission_caps: BTreeMap<MissionId, Usd>,
     /// Of missions whose retries a person gave more.
@@ -95,7 +96,7 @@ impl Ledger {
         Ledger {
             policy,
             purses: Purses::default(),
-            open: BTreeMap::new(),
+            open: FewMap::default(),
             next: ReservationId(1),
             mission_caps: BTreeMap::new(),
             retry_caps: BTreeMap::new(),
@@ -269,14 +270,14 @@ impl Ledger {
                 self.tokens.reserved(reservation.account.mission, reservation.at, tokens);
             }
         }
-        let open = Open {
+        let open = Box::new(Open {
             reservation: reservation.clone(),
             left: usd,
             estimate_left: estimate,
             tokens_left: tokens,
             depth,
             parts: BTreeSet::new(),
-        };
+        });
         self.open.insert(reservation.id, open);
     }
 
@@ -321,8 +322,7 @@ impl Ledger {
 
     /// All parts of a reservation have ended: it has what they did not spend.
     pub fn parts_released(&mut self, id: ReservationId) {
-        let parts = self.open.get(&id).map(|open| open.parts.clone());
-        for part in parts.into_iter().flatten() {
+        while let Some(part) = self.open.get_mut(&id).and_then(|open| open.parts.pop_first()) {
             self.released(part);
         }
     }
@@ -366,12 +366,9 @@ impl Ledger {
     /// The work ended: what was not spent goes back, for its parts as well. Answers how much;
     /// nothing if it went back before.
     pub fn released(&mut self, id: ReservationId) -> Usd {
-        let Some(open) = self.open.get(&id) else { return Usd::ZERO };
-        for part in open.parts.clone() {
-            self.released(part);
-        }
+        self.parts_released(id);
         let Some(open) = self.open.remove(&id) else { return Usd::ZERO };
-        let Open { reservation, left, estimate_left, tokens_left, .. } = open;
+        let Open { reservation, left, estimate_left, tokens_left, .. } = *open;
         let whole = reservation.parent.and_then(|parent| self.open.get_mut(&parent));
         if let Some(whole) = whole {
             whole.left += left;

@@ -19,6 +19,7 @@ pub mod engine;
 pub mod escalation;
 pub mod event;
 pub mod failure;
+mod few;
 pub mod flaky;
 pub mod flow;
 pub mod gates;

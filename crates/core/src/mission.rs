@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::approval::{Action, Assessment, Need, Subject};
 use crate::escalation::FailureRate;
 use crate::event::{Chore, PauseReason};
+use crate::few::FewSet;
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::merge::{LanePlan, MergeQueue};
 use crate::money::Usd;
@@ -49,8 +50,8 @@ pub struct Mission {
     pub spent: Usd,
     pub reserved: Usd,
     /// Chores that are wanted but not in flight.
-    pub(crate) chores: BTreeSet<Chore>,
-    pub(crate) live: BTreeSet<Fence>,
+    pub(crate) chores: FewSet<Chore>,
+    pub(crate) live: FewSet<Fence>,
     pub(crate) merging: Merging,
     /// Failed chores in a row.
     pub(crate) chore_failures: u32,

@@ -39,7 +39,7 @@ pub use preempt::{NoPreemption, Runners, Running, Urgency};
 pub use score::{Points, Standing};
 pub use territory::{InvalidTerritory, Territories, Trespass};
 
-use lane::{ByRank, Lane};
+use lane::{ByChain, ByRank, Lane};
 use territory::Reach;
 
 /// What the queue has to know of a task that waits for an agent.
@@ -118,6 +118,7 @@ pub struct ReadyQueue {
     held: BTreeMap<Role, BTreeSet<TaskId>>,
     by_file: BTreeMap<Arc<str>, BTreeSet<TaskId>>,
     depths: BTreeMap<(Role, MissionId), u32>,
+    by_role: BTreeMap<Role, u32>,
 }
 
 impl ReadyQueue {
@@ -149,14 +150,12 @@ impl ReadyQueue {
     /// How many tasks wait for the role.
     #[must_use]
     pub fn depth(&self, role: Role) -> u32 {
-        let all = (role, MissionId(0))..=(role, MissionId(u32::MAX));
-        self.depths.range(all).map(|(_, depth)| depth).sum()
+        self.by_role.get(&role).copied().unwrap_or(0)
     }
 
     #[must_use]
     pub fn has_any(&self, role: Role) -> bool {
-        let all = (role, MissionId(0))..=(role, MissionId(u32::MAX));
-        self.depths.range(all).next().is_some()
+        self.depth(role) > 0
     }
 
     /// How many tasks of a mission wait for the role.
@@ -198,17 +197,16 @@ impl ReadyQueue {
 
     /// Those of the agents that could take different things; of several that could take the same,
     /// the first.
-    #[must_use]
-    pub fn unlike(&self, agents: &[AgentId]) -> Vec<AgentId> {
-        let (mut seen, mut unlike) = (Vec::new(), Vec::new());
-        for &agent in agents {
-            let kind = (agent.role, self.territories.bit_of(agent));
-            if !seen.contains(&kind) {
+    pub fn unlike(&self, agents: &[AgentId]) -> impl Iterator<Item = AgentId> {
+        let mut seen = Vec::new();
+        agents.iter().copied().filter(move |agent| {
+            let kind = (agent.role, self.territories.bit_of(*agent));
+            let is_new = !seen.contains(&kind);
+            if is_new {
                 seen.push(kind);
-                unlike.push(agent);
             }
-        }
-        unlike
+            is_new
+        })
     }
 
     /// What the agent could take besides, by rank and at most so many, if it may not take the
@@ -255,18 +253,19 @@ impl ReadyQueue {
     ) -> Result<Pull, NoWork> {
         let bit = self.territories.bit_of(agent);
         let mut foreign = false;
-        let mut lanes = Vec::new();
+        let (mut best, mut longest) = (None, None);
         for (mission, reach, lane) in self.pool(agent.role) {
             if !may_start(mission) {
                 continue;
             }
             if reach.includes(bit) {
-                lanes.push(lane);
+                best = best.max(lane.best());
+                longest = longest.max(lane.longest());
             } else {
                 foreign = true;
             }
         }
-        match self.best_of(&lanes, outlook, now) {
+        match best.zip(longest).and_then(|(best, chain)| self.pick(best, chain, outlook, now)) {
             Some((task, pick)) => Ok(Pull { task, source: Source::Pool, pick }),
             None if foreign => Err(NoWork::OutsideTerritory(agent.role)),
             None if self.held.get(&agent.role).is_some_and(|held| !held.is_empty()) => {
@@ -285,8 +284,15 @@ impl ReadyQueue {
         })
     }
 
-    fn best_of(&self, lanes: &[&Lane], outlook: Outlook, now: Timestamp) -> Option<(TaskId, Pick)> {
-        let best = lanes.iter().filter_map(|lane| lane.best()).max()?.task();
+    /// The best, unless the longest chain must not wait for it.
+    fn pick(
+        &self,
+        best: ByRank,
+        longest: ByChain,
+        outlook: Outlook,
+        now: Timestamp,
+    ) -> Option<(TaskId, Pick)> {
+        let best = best.task();
         if self.policy.strategy != Strategy::CriticalPath || outlook.agents <= 1 {
             return Some((best, Pick::BestRank));
         }
@@ -294,7 +300,6 @@ impl ReadyQueue {
         let may_be_overtaken = !promised
             && standing.priority != Priority::Critical
             && now.ms_since(entered_at) < self.policy.overtaken_ms_max;
-        let longest = lanes.iter().filter_map(|lane| lane.longest()).max()?;
         if may_be_overtaken && outlook.is_urgent(longest.chain_minutes, &self.policy) {
             let pick = Pick::LongestChain { chain_minutes: longest.chain_minutes };
             return Some((longest.task(), pick));
@@ -311,6 +316,7 @@ impl ReadyQueue {
             self.by_file.entry(Arc::clone(path)).or_default().insert(task);
         }
         *self.depths.entry((ticket.role, ticket.mission)).or_default() += 1;
+        *self.by_role.entry(ticket.role).or_default() += 1;
         let entry = Box::new(Entry {
             reach: self.territories.reach(ticket.role, &ticket.files),
             locked_files: u32::try_from(locked).unwrap_or(u32::MAX),
@@ -332,13 +338,9 @@ impl ReadyQueue {
                 }
             }
         }
-        let of = (entry.ticket.role, entry.ticket.mission);
-        if let Some(depth) = self.depths.get_mut(&of) {
-            *depth = depth.saturating_sub(1);
-            if *depth == 0 {
-                self.depths.remove(&of);
-            }
-        }
+        let Ticket { role, mission, .. } = entry.ticket;
+        one_less(&mut self.depths, (role, mission));
+        one_less(&mut self.by_role, role);
         Some(entry.ticket)
     }
 
@@ -422,5 +424,14 @@ impl ReadyQueue {
             }
         }
         Some(entry)
+    }
+}
+
+fn one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(&key);
+        }
     }
 }

@@ -13,9 +13,10 @@ use crate::agents::Registry;
 use crate::approval::{Approvals, HumanTime, Overrides, People};
 use crate::breaker::Breakers;
 use crate::command::CheckResult;
-use crate::effect::Due;
+use crate::effect::{Due, Effect};
 use crate::escalation::Notices;
 use crate::event::Chore;
+use crate::few::{FewMap, FewSet};
 use crate::flaky::History;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::{Account, Calibration, Ledger, ReservationId};
@@ -75,18 +76,20 @@ pub struct State {
     scale_at: BTreeMap<Role, Timestamp>,
     /// The queues or the agents changed since the scaler last looked.
     scaling_stale: bool,
-    live: BTreeMap<Fence, Live>,
+    live: FewMap<Fence, Live>,
     /// Missions that want a chore to be started.
-    with_chores: BTreeSet<MissionId>,
+    with_chores: FewSet<MissionId>,
     /// Missions with tasks that wait for an agent.
-    with_ready: BTreeSet<MissionId>,
+    with_ready: FewSet<MissionId>,
     /// Missions whose merge queue wants something withdrawn or a lane formed.
-    with_merges: BTreeSet<MissionId>,
+    with_merges: FewSet<MissionId>,
     /// Missions with tasks that a person has to be asked about.
-    with_asks: BTreeSet<MissionId>,
+    with_asks: FewSet<MissionId>,
     /// Waves of which a task gave up, as long as something of them may have to go.
     broken_waves: BTreeSet<(MissionId, String)>,
     timers: BTreeSet<(Timestamp, Timer)>,
+    /// Those of attempts, two of each: as few as attempts are, and every one sets and stops them.
+    attempt_timers: FewSet<(Timestamp, Timer)>,
     due: Due,
     fences_given: u64,
     settings: Arc<Settings>,
@@ -187,7 +190,7 @@ impl State {
     /// The next moment at which time alone changes something.
     #[must_use]
     pub fn wake_at(&self) -> Option<Timestamp> {
-        let timer = self.timers.first().map(|(at, _)| *at);
+        let timer = self.next_timer().map(|(at, _)| at);
         let moments = [
             timer,
             self.schedule.locks.wake_at(),
@@ -196,6 +199,10 @@ impl State {
             self.councils.chamber.wake_at(),
         ];
         moments.into_iter().flatten().min()
+    }
+
+    fn next_timer(&self) -> Option<(Timestamp, Timer)> {
+        self.timers.first().into_iter().chain(self.attempt_timers.first()).min().copied()
     }
 
     #[must_use]
@@ -351,7 +358,7 @@ impl State {
         self.due.mark_all_changed();
     }
 
-    pub(crate) fn take_changed_effects(&mut self) -> Vec<Fence> {
-        self.due.take_changed()
+    pub(crate) fn show_changed_effects(&mut self, show: impl FnMut(Fence, Option<&Effect>)) {
+        self.due.show_changed(show);
     }
 }

@@ -51,9 +51,9 @@ impl Burn {
         let minute = now.0 / MINUTE_MS;
         let first = minute.saturating_sub(policy.sustained_ms.div_ceil(MINUTE_MS));
         let is_over = |minute| self.hour_until(minute) > policy.hour_usd_max;
-        let alert = BurnAlert { hour: self.hour_until(minute), max: policy.hour_usd_max };
+        let alert = || BurnAlert { hour: self.hour_until(minute), max: policy.hour_usd_max };
         let is_news = self.alerted_at.is_none_or(|at| now.ms_since(at) >= HOUR_MINUTES * MINUTE_MS);
-        (is_news && (first..=minute).all(is_over)).then_some(alert)
+        (is_news && (first..=minute).all(is_over)).then(alert)
     }
 
     /// People were told; for an hour that is enough.

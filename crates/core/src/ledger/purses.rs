@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::account::{Account, Crew, Purpose, Reservation};
 use super::pools::Pool;
 use crate::calendar::Span;
+use crate::few::FewMap;
 use crate::ids::{AgentId, MissionId, TaskId};
 use crate::limits;
 use crate::money::Usd;
@@ -86,17 +87,28 @@ impl Reservation {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Purses {
     missions: BTreeMap<MissionId, OfMission>,
-    others: BTreeMap<Scope, Purse>,
+    project: Purse,
+    sessions: Spans,
+    days: Spans,
+    weeks: Spans,
+    months: Spans,
+    council_days: Spans,
+    council_weeks: Spans,
+    scaling_days: Spans,
+    pools: BTreeMap<(u64, Pool), Purse>,
     /// Days before this one are forgotten, and nothing more can be reserved for them.
     pub(super) closed_days: u64,
 }
+
+/// The purses of sessions, or of stretches of the calendar, by their numbers.
+type Spans = FewMap<u64, Purse>;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct OfMission {
     all: Purse,
     retries: Purse,
     tasks: BTreeMap<Option<TaskId>, Purse>,
-    agents: BTreeMap<Option<AgentId>, Purse>,
+    agents: FewMap<Option<AgentId>, Purse>,
 }
 
 impl Purses {
@@ -107,26 +119,44 @@ impl Purses {
             Scope::Retries(mission) => of(mission).map(|of| &of.retries),
             Scope::Task(mission, task) => of(mission).and_then(|of| of.tasks.get(&task)),
             Scope::Agent(mission, agent) => of(mission).and_then(|of| of.agents.get(&agent)),
-            other => self.others.get(&other),
+            Scope::Project => Some(&self.project),
+            Scope::Session(number) => self.sessions.get(&u64::from(number)),
+            Scope::Day(day) => self.days.get(&day),
+            Scope::Week(week) => self.weeks.get(&week),
+            Scope::Month(month) => self.months.get(&month),
+            Scope::Pool(day, pool) => self.pools.get(&(day, pool)),
+            Scope::CouncilDay(day) => self.council_days.get(&day),
+            Scope::CouncilWeek(week) => self.council_weeks.get(&week),
+            Scope::ScalingDay(day) => self.scaling_days.get(&day),
         };
         found.copied().unwrap_or_default()
     }
 
     pub(super) fn is_known_day(&self, day: u64) -> bool {
-        self.others.contains_key(&Scope::Day(day))
+        self.days.get(&day).is_some()
     }
 
     /// Changes the purse of every scope; those of a mission are all of the same one.
     pub(super) fn each(&mut self, scopes: &Scopes, mut change: impl FnMut(Scope, &mut Purse)) {
-        let mission = scopes.iter().flatten().find_map(|scope| scope.mission());
-        let mut of = mission.map(|mission| self.missions.entry(mission).or_default());
+        let Some(mission) = scopes.iter().flatten().find_map(|scope| scope.mission()) else {
+            return;
+        };
+        let of = self.missions.entry(mission).or_default();
         for &scope in scopes.iter().flatten() {
-            let purse = match (scope, &mut of) {
-                (Scope::Mission(_), Some(of)) => &mut of.all,
-                (Scope::Retries(_), Some(of)) => &mut of.retries,
-                (Scope::Task(_, task), Some(of)) => of.tasks.entry(task).or_default(),
-                (Scope::Agent(_, agent), Some(of)) => of.agents.entry(agent).or_default(),
-                (other, _) => self.others.entry(other).or_default(),
+            let purse = match scope {
+                Scope::Mission(_) => &mut of.all,
+                Scope::Retries(_) => &mut of.retries,
+                Scope::Task(_, task) => of.tasks.entry(task).or_default(),
+                Scope::Agent(_, agent) => of.agents.or_default(agent),
+                Scope::Project => &mut self.project,
+                Scope::Session(number) => self.sessions.or_default(u64::from(number)),
+                Scope::Day(day) => self.days.or_default(day),
+                Scope::Week(week) => self.weeks.or_default(week),
+                Scope::Month(month) => self.months.or_default(month),
+                Scope::Pool(day, pool) => self.pools.entry((day, pool)).or_default(),
+                Scope::CouncilDay(day) => self.council_days.or_default(day),
+                Scope::CouncilWeek(week) => self.council_weeks.or_default(week),
+                Scope::ScalingDay(day) => self.scaling_days.or_default(day),
             };
             change(scope, purse);
         }
@@ -144,52 +174,50 @@ impl Purses {
         &self,
         mission: MissionId,
     ) -> impl Iterator<Item = (Option<AgentId>, Purse)> {
-        let agents = self.missions.get(&mission).into_iter().flat_map(|of| &of.agents);
+        let agents = self.missions.get(&mission).into_iter().flat_map(|of| of.agents.iter());
         agents.map(|(agent, purse)| (*agent, *purse))
     }
 
     pub(super) fn days(&self) -> impl Iterator<Item = (u64, Purse)> {
-        let all = Scope::Day(0)..=Scope::Day(u64::MAX);
-        self.others.range(all).filter_map(|(scope, purse)| Some((scope.span()?.1, *purse)))
+        self.days.iter().map(|(day, purse)| (*day, *purse))
     }
 
     /// Another agent of the mission holds a part of what is reserved.
     pub(super) fn move_reserved(&mut self, from: &Account, to: &Account, usd: Usd) {
         if from.agent != to.agent {
             let agents = &mut self.missions.entry(from.mission).or_default().agents;
-            let giver = agents.entry(from.agent).or_default();
+            let giver = agents.or_default(from.agent);
             giver.reserved = giver.reserved.saturating_sub(usd);
-            agents.entry(to.agent).or_default().reserved += usd;
+            agents.or_default(to.agent).reserved += usd;
         }
     }
 
     /// Forgets the oldest days, weeks and months beyond the number that is kept. One with an open
     /// reservation stays, and so does everything after it.
     pub(super) fn forget_old_spans(&mut self) {
-        let days = self.forget(Scope::Day(0), Scope::Day(u64::MAX));
-        self.closed_days = self.closed_days.max(days.map_or(0, |last| last + 1));
-        self.forget(Scope::Week(0), Scope::Week(u64::MAX));
-        self.forget(Scope::Month(0), Scope::Month(u64::MAX));
-        self.forget(Scope::CouncilDay(0), Scope::CouncilDay(u64::MAX));
-        self.forget(Scope::CouncilWeek(0), Scope::CouncilWeek(u64::MAX));
-        self.forget(Scope::ScalingDay(0), Scope::ScalingDay(u64::MAX));
-        self.forget(Scope::Session(0), Scope::Session(u32::MAX));
-        let last = Scope::Pool(self.closed_days, Pool::FIRST);
-        self.others.retain(|scope, _| !matches!(scope, Scope::Pool(..)) || *scope >= last);
-    }
-
-    /// The number of the last one that was forgotten.
-    fn forget(&mut self, from: Scope, to: Scope) -> Option<u64> {
-        let kept = self.others.range(from..=to).count();
-        let many = kept.saturating_sub(limits::SPANS_KEPT_MAX);
-        let old = self.others.range(from..=to).take(many);
-        let old: Vec<Scope> =
-            old.take_while(|(_, purse)| purse.reserved == Usd::ZERO).map(|(s, _)| *s).collect();
-        for scope in &old {
-            self.others.remove(scope);
+        let last = forget(&mut self.days);
+        self.closed_days = self.closed_days.max(last.map_or(0, |last| last + 1));
+        let others = [
+            &mut self.weeks,
+            &mut self.months,
+            &mut self.council_days,
+            &mut self.council_weeks,
+            &mut self.scaling_days,
+            &mut self.sessions,
+        ];
+        for spans in others {
+            forget(spans);
         }
-        old.last().and_then(|scope| scope.span()).map(|(_, number)| number)
+        self.pools = self.pools.split_off(&(self.closed_days, Pool::FIRST));
     }
+}
+
+/// The number of the last one that was forgotten.
+fn forget(spans: &mut Spans) -> Option<u64> {
+    let many = spans.len().saturating_sub(limits::SPANS_KEPT_MAX);
+    let old = spans.iter().take(many).take_while(|(_, purse)| purse.reserved == Usd::ZERO).count();
+    let forgotten = (0..old).filter_map(|_| spans.pop_first());
+    forgotten.last().map(|(number, _)| number)
 }
 
 impl Scope {

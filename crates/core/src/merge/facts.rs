@@ -1,6 +1,8 @@
 //! What happened to the queue. Each method is one fact of the journal, and total: a fact about
 //! something that is no longer there changes nothing.
 
+use std::collections::btree_map;
+
 use super::change::{Change, Company, Entry, Paths, Place};
 use super::lane::{Lane, LaneId, LaneStage, Step};
 use super::plan::LanePlan;
@@ -10,19 +12,20 @@ use crate::limits;
 
 impl MergeQueue {
     pub fn enqueued(&mut self, change: Change) {
-        let task = change.task;
-        if self.entries.contains_key(&task) {
-            return;
-        }
+        let (task, arrival) = (change.task, self.next_arrival);
+        let held_up = self.is_held_up(&change.paths);
+        let btree_map::Entry::Vacant(place) = self.entries.entry(task) else { return };
         for need in &change.needs {
             self.needed_by.entry(*need).or_default().insert(task);
         }
-        let arrival = self.next_arrival;
         self.next_arrival += 1;
-        let (company, place) = (Company::Any, Place::Waiting);
-        self.entries.insert(task, Entry { change, arrival, rebases: 0, company, place });
-        self.wait(task);
-        self.hear(if self.is_held_up(task) { News::HeldUp } else { News::Order });
+        let (company, waiting) = (Company::Any, Place::Waiting);
+        let entry = Entry { change, arrival, rebases: 0, company, place: waiting };
+        if entry.change.needs.is_empty() {
+            self.ready.insert(entry.key(), entry.waiting());
+        }
+        place.insert(entry);
+        self.hear(if held_up { News::HeldUp } else { News::Order });
     }
 
     /// The change is no longer wanted, or a person takes it over, or it was found guilty.

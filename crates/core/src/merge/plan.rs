@@ -5,8 +5,6 @@
 //! own, one that touches files of a lane under way waits. A change that has to wait keeps its
 //! files, so that nobody behind it takes them and keeps it waiting.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 
 use super::change::{Company, Paths};
@@ -26,7 +24,8 @@ pub struct LanePlan {
 /// A set of files, one of which may be "any".
 #[derive(Debug, Default)]
 struct Files<'a> {
-    known: BTreeSet<&'a str>,
+    /// In order.
+    known: Vec<&'a str>,
     any: bool,
 }
 
@@ -34,9 +33,7 @@ impl<'a> Files<'a> {
     fn overlaps(&self, paths: &Paths) -> bool {
         match paths {
             Paths::Unknown => self.any || !self.known.is_empty(),
-            Paths::Known(paths) => {
-                self.any || paths.iter().any(|path| self.known.contains(path.as_str()))
-            }
+            Paths::Known(paths) => self.any || paths.iter().any(|path| self.has(path)),
         }
     }
 
@@ -44,9 +41,26 @@ impl<'a> Files<'a> {
         match paths {
             Paths::Unknown => self.any = true,
             // The most frequent case by far, and cheaper to look up than to insert.
-            Paths::Known(paths) if paths.iter().all(|path| self.known.contains(path.as_str())) => {}
-            Paths::Known(paths) => self.known.extend(paths.iter().map(String::as_str)),
+            Paths::Known(_) if self.covers(paths) => {}
+            // Two lists in order: sorting them is merging them.
+            Paths::Known(paths) => {
+                self.known.extend(paths.iter().map(String::as_str));
+                self.known.sort();
+                self.known.dedup();
+            }
         }
+    }
+
+    /// Whether it has all of these, and some there are.
+    fn covers(&self, paths: &Paths) -> bool {
+        match paths {
+            Paths::Unknown => false,
+            Paths::Known(paths) => !paths.is_empty() && paths.iter().all(|path| self.has(path)),
+        }
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.known.binary_search(&path).is_ok()
     }
 }
 
@@ -99,13 +113,12 @@ impl MergeQueue {
         }
     }
 
-    /// Whether lanes that are under way keep this change waiting: it has a file of theirs, or
-    /// there is no room beside them.
-    pub(super) fn is_held_up(&self, task: TaskId) -> bool {
-        let Some(entry) = self.entries.get(&task) else { return true };
+    /// Whether lanes that are under way keep a change with these files waiting: it has a file of
+    /// theirs, or there is no room beside them.
+    pub(super) fn is_held_up(&self, paths: &Paths) -> bool {
         let meets = |other: &TaskId| {
             let other = self.entries.get(other);
-            other.is_some_and(|other| other.change.paths.overlaps(&entry.change.paths))
+            other.is_some_and(|other| other.change.paths.overlaps(paths))
         };
         self.lanes.len() >= self.policy.lanes_max as usize
             || self.lanes.iter().any(|lane| lane.members.iter().chain(&lane.behind).any(meets))
@@ -146,6 +159,10 @@ impl MergeQueue {
                 return;
             }
             let paths = &waiting.paths;
+            // It waits, and takes nothing that is not taken.
+            if draft.taken.covers(paths) {
+                continue;
+            }
             match draft.place(paths, probes, batch_max) {
                 Some(index) => {
                     let lane = &mut draft.lanes[index];

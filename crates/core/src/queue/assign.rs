@@ -91,12 +91,13 @@ impl Assignments {
     /// Who of the free agents should do the task; None if it lies outside of all territories.
     #[must_use]
     pub fn choose(&self, rules: &Rules<'_>, free: &[AgentId], work: &Work<'_>) -> Option<Assigned> {
-        let admitted = free.iter().filter(|agent| rules.territories.admits(**agent, work.files));
-        let mut by_load: Vec<(u32, AgentId)> =
-            admitted.map(|agent| (self.received(*agent), *agent)).collect();
-        by_load.sort_unstable();
-        let &(received, least) = by_load.first()?;
-        if matches!(rules.policy.strategy, Strategy::CriticalPath | Strategy::Scored) {
+        let admits = |agent: &&AgentId| rules.territories.admits(**agent, work.files);
+        let by_load = || free.iter().filter(admits).map(|agent| (self.received(*agent), *agent));
+        let (received, least) = by_load().min()?;
+        let knows = !work.files.is_empty() || !work.domains.is_empty();
+        if knows && matches!(rules.policy.strategy, Strategy::CriticalPath | Strategy::Scored) {
+            let mut by_load: Vec<(u32, AgentId)> = by_load().collect();
+            by_load.sort_unstable();
             if let Some((agent, path)) = self.with_context(&by_load, work.files) {
                 return Some(Assigned { agent, because: Because::FileContext { path } });
             }

@@ -3,16 +3,15 @@
 //! Starting an agent costs seconds of a machine's full attention. Only starts that are under way
 //! count; an agent that is online makes room for the next start, whatever its work takes (C-32).
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 
 use super::policy::QueuePolicy;
+use crate::few::FewSet;
 use crate::ids::Fence;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launches {
-    starting: BTreeSet<Fence>,
+    starting: FewSet<Fence>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

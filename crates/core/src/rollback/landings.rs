@@ -1,5 +1,6 @@
 //! What landed, in which order, on which files, and who was built on whom.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -104,9 +105,7 @@ impl Landings {
 
     pub fn landed(&mut self, landing: Landing) {
         let task = landing.task;
-        if self.landed.contains_key(&task) {
-            return;
-        }
+        let Entry::Vacant(slot) = self.landed.entry(task) else { return };
         match &landing.paths {
             Paths::Known(files) => {
                 for file in files.iter() {
@@ -128,7 +127,7 @@ impl Landings {
         }
         let place = self.next_place;
         self.next_place += 1;
-        self.landed.insert(task, Landed { landing, place });
+        slot.insert(Landed { landing, place });
     }
 
     /// Its commits were reversed on the target.

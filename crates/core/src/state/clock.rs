@@ -17,11 +17,11 @@ impl State {
         if !overdue.is_empty() {
             return overdue;
         }
-        let Some((_, timer)) = self.timers.first().filter(|(at, _)| *at <= now) else {
+        let Some((_, timer)) = self.next_timer().filter(|(at, _)| *at <= now) else {
             let expired = self.schedule.locks.next_expired(now);
             return expired.map(|(_, task)| Event::LocksExpired { task }).into_iter().collect();
         };
-        match *timer {
+        match timer {
             Timer::Backoff(task) => vec![Event::BackoffEnded { task }],
             Timer::Bill(fence) => self.release_bill(fence),
             Timer::Grace => self.stop_spending(now),

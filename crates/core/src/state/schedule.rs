@@ -180,7 +180,11 @@ impl State {
         if let Some(asked @ Event::ApprovalAsked { .. }) = told {
             return Some(vec![asked]);
         }
-        Some(lock.into_iter().chain(told).chain([lease]).collect())
+        let mut events = Vec::with_capacity(3);
+        events.extend(lock);
+        events.extend(told);
+        events.push(lease);
+        Some(events)
     }
 
     /// Who of the free agents does the task, and on which terms.

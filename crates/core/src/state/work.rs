@@ -30,7 +30,7 @@ impl State {
     ) -> Decision {
         let lease = self.lease_or_refuse(fence)?;
         let (task, mission) = self.task_or_refuse(lease.task)?;
-        let mut events = match *spent == Spending::default() {
+        let charged = match *spent == Spending::default() {
             true => Vec::new(),
             false => self.charge_for(fence, task.id, self.uncharged(lease), spent, now),
         };
@@ -39,7 +39,7 @@ impl State {
             AttemptOutcome::Failed(Failure::new(FailureKind::Budget, &message))
         });
         let outcome = unpriced.as_ref().unwrap_or(outcome);
-        events.extend(match outcome {
+        let mut events = match outcome {
             AttemptOutcome::Done { change, touched } => {
                 self.judge_change(lease, fence, (change.as_ref(), touched), now)
             }
@@ -55,7 +55,8 @@ impl State {
             AttemptOutcome::Abandoned(failure) => {
                 self.abandon((task, mission), fence, failure, now)
             }
-        });
+        };
+        events.splice(..0, charged);
         self.pay_before_asking(&mut events, fence, now);
         events.extend(self.judge_provider(lease, fence, outcome, now));
         let paused = events.iter().any(|event| matches!(event, Event::MissionPaused { .. }));
@@ -94,16 +95,16 @@ impl State {
             return invalid(&format!("the phase {phase} may not change these files: {paths}"));
         }
         let touched = told_of(mission, touched);
-        let change = change.clone();
-        let mut events = vec![Event::AttemptFinished {
-            task: task.id,
-            fence,
-            change: change.clone(),
-            touched: touched.clone(),
-        }];
-        if !gate::has_checks(task, &mission.policy) {
-            events.extend(self.ask_to_merge((task, mission), (&change, &touched), now));
-            events.push(Event::PhaseAccepted { task: task.id, phase, change });
+        let unchecked = !gate::has_checks(task, &mission.policy);
+        let asked = unchecked
+            .then(|| self.ask_to_merge((task, mission), (change, &touched), now))
+            .flatten();
+        let (id, finished, accepted) = (task.id, change.clone(), change.clone());
+        let mut events = Vec::with_capacity(3);
+        events.push(Event::AttemptFinished { task: id, fence, change: finished, touched });
+        events.extend(asked);
+        if unchecked {
+            events.push(Event::PhaseAccepted { task: id, phase, change: accepted });
         }
         events
     }

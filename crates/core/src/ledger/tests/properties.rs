@@ -146,7 +146,7 @@ impl Run {
 
     fn nth_open(&self, of: usize) -> Option<&Open> {
         let count = self.ledger.open.len();
-        self.ledger.open.values().nth(of.checked_rem(count)?)
+        self.ledger.open.iter().nth(of.checked_rem(count)?).map(|(_, open)| &**open)
     }
 
     fn record(&mut self, fact: Fact) {
@@ -209,7 +209,7 @@ impl Run {
             if let Some(cap) = self.ledger.cap(*scope) {
                 prop_assert!(purse.committed() <= cap + purse.excess, "{scope:?}: {purse:?}");
             }
-            let open = self.ledger.open.values();
+            let open = self.ledger.open.iter().map(|(_, open)| open);
             let counted = open.filter(|open| open.reservation.scopes().contains(&Some(*scope)));
             let reserved = counted.fold(Usd::ZERO, |sum, open| sum + open.left);
             prop_assert_eq!(purse.reserved, reserved, "{:?}", scope);

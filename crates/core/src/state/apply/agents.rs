@@ -55,7 +55,8 @@ impl State {
 
     /// Tells the scaler how long the queues are, and sets the clock for what follows from it.
     pub(in crate::state) fn watch_queues(&mut self) {
-        if !std::mem::take(&mut self.scaling_stale) {
+        let stale = std::mem::take(&mut self.scaling_stale);
+        if !stale || self.settings.scaling.mode == ScalingMode::Off {
             return;
         }
         let (settings, at) = (Arc::clone(&self.settings), self.at);

@@ -197,7 +197,8 @@ impl State {
     ) {
         self.chore_done(fence);
         // Before there were lanes, this was all that was said of a change that landed.
-        let before = self.task(id).and_then(|task| self.mission(task.mission)?.tip.clone());
+        let tip = || self.mission(self.task(id)?.mission)?.tip.clone();
+        let before = if onto.is_none() { tip() } else { None };
         self.with_lane_of(id, |queue, lane| queue.landed(lane));
         if onto.is_none() {
             self.with_mission_of(id, |mission| mission.tip = Some(commit.clone()));

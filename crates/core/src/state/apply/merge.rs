@@ -295,7 +295,8 @@ impl State {
             m.merging.aboard = aboard;
         });
         for (task, stage) in moves {
-            self.move_to(task, stage);
+            // From one place in the queue to another: nothing but the task itself knows of it.
+            self.with_task(task, |task| task.stage = stage);
         }
     }
 
@@ -364,7 +365,7 @@ impl State {
     }
 
     fn merge_of(&self, task: TaskId, change: Commit) -> Merge {
-        let named = self.task(task).map(|t| format!("merge {} {}", t.name(), t.plan.title));
+        let named = self.task(task).map(|t| ["merge ", t.name(), " ", &t.plan.title].concat());
         Merge { task, change, message: named.unwrap_or_default().into() }
     }
 
@@ -460,14 +461,22 @@ fn migration_of(task: &Task) -> Migration {
     };
     // Where every framework that we know of puts them; what is in a file git cannot tell us.
     let is_migration = |path: &String| {
-        let mut folders = path.split('/').rev().skip(1);
-        folders.any(|folder| matches!(folder, "migrations" | "migrate" | "migration"))
-            || path.contains("alembic/versions/")
+        let mut folders = path.split('/').rev().skip(1).peekable();
+        while let Some(folder) = folders.next() {
+            match folder {
+                "migrations" | "migrate" | "migration" => return true,
+                "versions" if folders.peek().is_some_and(|of| of.ends_with("alembic")) => {
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
     };
     let migrates = task.plan.kind == TaskKind::Migration || task.touched.iter().any(is_migration);
-    match (migrates, task.touched.iter().any(is_way_back)) {
-        (false, _) => Migration::None,
-        (true, true) => Migration::WithWayBack,
-        (true, false) => Migration::OneWay,
+    match migrates {
+        false => Migration::None,
+        true if task.touched.iter().any(is_way_back) => Migration::WithWayBack,
+        true => Migration::OneWay,
     }
 }

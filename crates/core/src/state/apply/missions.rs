@@ -7,6 +7,7 @@ use crate::breaker::BreakerKey;
 use crate::checklist::Checklist;
 use crate::escalation::FailureRate;
 use crate::event::{Chore, Event, PauseReason};
+use crate::few::FewSet;
 use crate::gates::{Done, Reviews};
 use crate::ids::{MissionId, TaskId};
 use crate::mission::{Counts, Merging, Mission, MissionStage, Wants};
@@ -115,8 +116,8 @@ impl State {
             counts: Counts::default(),
             spent: Usd::ZERO,
             reserved: Usd::ZERO,
-            chores: BTreeSet::new(),
-            live: BTreeSet::new(),
+            chores: FewSet::default(),
+            live: FewSet::default(),
             merging: Merging::default(),
             chore_failures: 0,
             abandoned: 0,

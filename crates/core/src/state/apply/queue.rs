@@ -14,7 +14,7 @@ impl State {
     pub(in crate::state) fn reschedule(&mut self, id: TaskId, old: &Stage) {
         let Some(task) = self.task(id) else { return };
         let (was, is) = (is_in_hand(old), is_in_hand(&task.stage));
-        let (ready, open) = (task.stage == Stage::Ready, is_open(&task.stage));
+        let (ready, open) = (matches!(task.stage, Stage::Ready), is_open(&task.stage));
         // What waits for a person's word keeps its files: nobody should have to say it twice.
         let gated = matches!(task.stage, Stage::Approval { .. } | Stage::Review { .. });
         let ended = !is && !open && !gated;
@@ -25,7 +25,7 @@ impl State {
         } else {
             schedule.chains.closed(id);
         }
-        if *old == Stage::Ready {
+        if matches!(old, Stage::Ready) {
             schedule.queue.left(id);
         }
         if ended {

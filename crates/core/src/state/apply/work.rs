@@ -20,10 +20,10 @@ impl State {
             Event::LeaseGranted { .. } => self.grant(event, at),
             Event::LeaseRenewed { fence, expires_at } => {
                 if let Some(Live::Attempt(lease)) = self.live.get_mut(fence) {
-                    self.timers.remove(&(lease.expires_at, Timer::Lease(*fence)));
+                    self.attempt_timers.remove(&(lease.expires_at, Timer::Lease(*fence)));
                     lease.expires_at = *expires_at;
                     self.agents.heard(lease.agent, self.at);
-                    self.timers.insert((*expires_at, Timer::Lease(*fence)));
+                    self.attempt_timers.insert((*expires_at, Timer::Lease(*fence)));
                     self.schedule.locks.extended(lease.task, *expires_at);
                     self.schedule.launches.ended(*fence);
                 }
@@ -184,8 +184,8 @@ impl State {
         self.note_hand(*task, *agent);
         self.schedule.bound.remove(task);
         self.close_gate(Subject::Start(*task));
-        self.timers.insert((*expires_at, Timer::Lease(*fence)));
-        self.timers.insert((*deadline, Timer::Deadline(*fence)));
+        self.attempt_timers.insert((*expires_at, Timer::Lease(*fence)));
+        self.attempt_timers.insert((*deadline, Timer::Deadline(*fence)));
         let lease = Lease {
             task: *task,
             mission,
