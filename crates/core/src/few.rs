@@ -85,18 +85,26 @@ impl<K: Ord, V> FewMap<K, V> {
         self.pairs.iter().map(|(key, _)| key)
     }
 
-    /// Where the key is, or where it belongs: mostly at one of the ends.
     fn place(&self, key: &K) -> Result<usize, usize> {
-        let Some((last, _)) = self.pairs.back() else { return Err(0) };
-        match last.cmp(key) {
-            Ordering::Less => return Err(self.pairs.len()),
-            Ordering::Equal => return Ok(self.pairs.len() - 1),
-            Ordering::Greater => {}
-        }
-        match self.pairs.front() {
-            Some((first, _)) if first == key => Ok(0),
-            Some(_) | None => self.pairs.binary_search_by(|(k, _)| k.cmp(key)),
-        }
+        place(&self.pairs, key, |(key, _)| key)
+    }
+}
+
+/// Where the key is, or where it belongs: mostly at one of the ends.
+fn place<T, K: Ord>(
+    list: &VecDeque<T>,
+    key: &K,
+    key_of: impl Fn(&T) -> &K,
+) -> Result<usize, usize> {
+    let Some(last) = list.back() else { return Err(0) };
+    match key_of(last).cmp(key) {
+        Ordering::Less => return Err(list.len()),
+        Ordering::Equal => return Ok(list.len() - 1),
+        Ordering::Greater => {}
+    }
+    match list.front() {
+        Some(first) if key_of(first) == key => Ok(0),
+        Some(_) | None => list.binary_search_by(|one| key_of(one).cmp(key)),
     }
 }
 
@@ -201,16 +209,7 @@ impl<K: Ord> FewSet<K> {
     }
 
     fn place(&self, key: &K) -> Result<usize, usize> {
-        let Some(last) = self.keys.back() else { return Err(0) };
-        match last.cmp(key) {
-            Ordering::Less => return Err(self.keys.len()),
-            Ordering::Equal => return Ok(self.keys.len() - 1),
-            Ordering::Greater => {}
-        }
-        match self.keys.front() {
-            Some(first) if first == key => Ok(0),
-            Some(_) | None => self.keys.binary_search(key),
-        }
+        place(&self.keys, key, |key| key)
     }
 }
 
