@@ -16,7 +16,7 @@ use crate::world::{Mood, Progress, World};
 
 /// Far more than any world of this size needs.
 const CALM_TURNS_MAX: u64 = 4_000;
-const CALM_MS_MAX: u64 = 6 * 60 * 60 * 1_000;
+const CALM_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
 /// A person who was refused this often gives up.
 const APPROVALS_MAX: u32 = 8;
 /// And one who has put so many tasks back to work.

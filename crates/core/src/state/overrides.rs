@@ -7,7 +7,9 @@ use super::State;
 use super::approvals::assess;
 use super::decide::Decision;
 use super::people::person;
-use crate::approval::{ApprovalPolicy, Order, OverrideAction, OverrideDecision, Situation};
+use crate::approval::{
+    ApprovalPolicy, Order, OverrideAction, OverrideDecision, Situation, Subject,
+};
 use crate::event::{Chore, Event, Interruption};
 use crate::ids::{Actor, TaskId};
 use crate::mission::Mission;
@@ -155,6 +157,12 @@ impl State {
                 OverrideAction::SkipStep { .. },
                 Stage::Queued | Stage::Merging { .. } | Stage::Review { .. },
             ) => Err(Refusal::BeingMerged { task: name() }),
+            // Skipping the last one passes this gate; any other is past.
+            (OverrideAction::SkipStep { step }, Stage::Approval { subject: Subject::Merge(_) })
+                if task.phase(&mission.policy) != Some(*step) =>
+            {
+                Err(Refusal::BeingMerged { task: name() })
+            }
             (OverrideAction::Reset { .. }, _) if !begun => Err(Refusal::NotBegun { task: name() }),
             (OverrideAction::ForceComplete, _) if mission.tip.is_none() => {
                 Err(Refusal::NotBegun { task: name() })

@@ -10,6 +10,7 @@ use kapelle_core::mission::MissionStatus;
 use kapelle_core::plan::{Plan, PlannedTask, Priority};
 use kapelle_core::policy::Policy;
 use kapelle_core::status::Status;
+use kapelle_core::task::Stage;
 use kapelle_core::{Actor, AgentId, Command, Commit, Refusal, Role, activity, why};
 
 use crate::fixture::{
@@ -225,6 +226,26 @@ fn skipping_a_later_step_leaves_the_agent_at_work() {
     world.finish("1", done(5, &["tests/a"]));
     world.chores();
     assert_eq!(world.status("1"), Status::Completed, "the tests alone are merged");
+}
+
+/// A change that is before people with all its phases done does not begin anew for a step that is
+/// skipped once more.
+#[test]
+fn no_step_is_skipped_of_a_change_that_is_past_all_of_them() {
+    let flow = vec![Phase::Green, Phase::Refactor];
+    let policy = Policy { flow, ..asking(Level::Supervised) };
+    let mut world = World::with(vec![touching("1", "src/a.rs")], policy);
+    world.chores();
+    let skip = || OverrideAction::SkipStep { step: Phase::Refactor };
+    world.must(order(&world, "1", skip()));
+    world.finish("1", done(5, &["src/a.rs"]));
+    let subject = Subject::Merge(world.task("1").id);
+    assert_eq!(world.task("1").stage, Stage::Approval { subject });
+    let again = world.send(order(&world, "1", skip()));
+    assert_eq!(again, Err(Refusal::BeingMerged { task: "1".into() }));
+    world.must(approve(subject, commit(5), "ann"));
+    world.chores();
+    assert_eq!(world.status("1"), Status::Completed);
 }
 
 /// OVR-02: what gave up can be done by hand, and what waited for it goes on.
