@@ -83,10 +83,25 @@ impl Repository {
         }
     }
 
-    /// Holds on to a commit under a hidden reference, so that git never clears it away.
+    /// Holds on to a commit under a hidden reference, so that git never clears it away. If the name
+    /// holds another one, as after a state folder was moved away, this one gets a name like it.
     pub async fn hold(&self, name: &str, commit: &Commit) -> Result<()> {
-        let name = format!("refs/kapelle/{name}");
-        self.git().run(args!["update-ref", name, commit.as_str()]).await?;
+        let name = self.name_for(format!("refs/kapelle/{name}"), commit.as_str()).await?;
+        if self.reference(&name).await?.is_none() {
+            let none = "0".repeat(commit.as_str().len());
+            self.git().run(args!["update-ref", name, commit.as_str(), none]).await?;
+        }
         Ok(())
+    }
+
+    /// The first name like this one under which there is nothing, or this very commit: what is kept
+    /// is never overwritten.
+    pub(crate) async fn name_for(&self, wanted: String, commit: &str) -> Result<String> {
+        let (mut name, mut number) = (wanted.clone(), 1);
+        while self.reference(&name).await?.is_some_and(|held| held.as_str() != commit) {
+            number += 1;
+            name = format!("{wanted}-{number}");
+        }
+        Ok(name)
     }
 }
