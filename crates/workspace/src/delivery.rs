@@ -4,7 +4,7 @@
 //! branch, index and files together, or nothing; local changes and ignored files in the way are
 //! never overwritten.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kapelle_core::Commit;
 
@@ -68,10 +68,13 @@ impl Repository {
         // Git thinks little of ignored files and would overwrite them.
         let merge = args!["merge", "--ff-only", "--no-autostash", "--no-overwrite-ignore"];
         let merge = [merge, args![commit.as_str()]].concat();
-        let lock = args!["rev-parse", "--path-format=absolute", "--git-path", "index.lock"];
-        self.note_delivery(Path::new(&git.text(lock).await?))?;
+        let locks = args!["rev-parse", "--path-format=absolute", "--git-path", "index.lock"];
+        let locks = git.text([locks, args!["--git-path", "HEAD.lock"]].concat()).await?;
+        let branch = self.lock_of(&format!("refs/heads/{target}"));
+        let locks: Vec<PathBuf> = locks.lines().map(PathBuf::from).chain([branch]).collect();
+        let noted = self.note_locks(&locks)?;
         let merged = git.run(merge).await;
-        self.delivery_ended()?;
+        drop(noted);
         match merged {
             Ok(_) => Ok(Delivery::Delivered),
             Err(git::Error::Failed { stderr, .. }) if !stderr.contains(".lock'") => {

@@ -16,7 +16,8 @@ use crate::fixture::{Fixture, git_in, write};
 /// Set for the process that is killed; it says where the repository is.
 const PLACE: &str = "KAPELLE_TEST_CRASH";
 
-const BRANCH: &str = "kapelle/m1";
+/// Not among our own: the owner of a project chooses.
+const BRANCH: &str = "feature/m1";
 const STEPS: [&str; 6] = ["prepare", "work", "change", "keep", "merge", "remove"];
 
 /// What the agent writes: a change, a new file, and one that git is told to overlook.
@@ -158,10 +159,11 @@ fn files_below(dir: PathBuf) -> Vec<PathBuf> {
 
 /// What the next start does, a while later.
 async fn recover(fixture: &Fixture) {
+    let then = SystemTime::now() - LATER;
     for file in files_below(fixture.path("repo/.git")) {
         // Objects are read-only, and none the wiser.
         if let Ok(file) = std::fs::File::options().append(true).open(file) {
-            file.set_modified(SystemTime::now() - LATER).unwrap();
+            file.set_modified(then).unwrap();
         }
     }
     let repo = fixture.open().await;
