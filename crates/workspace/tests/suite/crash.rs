@@ -26,6 +26,9 @@ const WRITTEN: [&str; 3] = ["readme", "sub/new", "ignored"];
 /// What it commits in its own git, and takes out of the tree again.
 const COMMITTED: &str = "committed";
 
+/// What it commits in a repository of its own making inside of the tree, and takes out again.
+const NESTED: &str = "nested";
+
 /// More than a block, however well it is packed.
 fn precious() -> String {
     (1..1_000_u64).map(|n| format!("{:x}", n * n * 2_654_435_761 % 65_521)).collect()
@@ -81,6 +84,12 @@ async fn live_through(place: &Path, fence: u64, text: &str) {
     agent(&["add", COMMITTED]);
     agent(&["commit", "--quiet", "--message", "and then undone"]);
     agent(&["reset", "--quiet", "--hard", "HEAD^"]);
+    let lib = dir.join("lib");
+    write(&lib.join(NESTED), text);
+    git_in(&lib, &["init", "--quiet"]);
+    git_in(&lib, &["add", NESTED]);
+    git_in(&lib, &["commit", "--quiet", "--message", "in a place of its own"]);
+    std::fs::remove_file(lib.join(NESTED)).unwrap();
     for file in WRITTEN {
         write(&dir.join(file), text);
     }
@@ -201,7 +210,7 @@ async fn assert_recovers(fixture: &Fixture, said: &[String], killed: &str) {
     until_git_is_done(fixture);
     recover(fixture).await;
     let written = said.iter().any(|word| word == "end work");
-    for file in WRITTEN.iter().chain([&COMMITTED]).filter(|_| written) {
+    for file in WRITTEN.iter().chain([&COMMITTED, &NESTED]).filter(|_| written) {
         assert!(is_kept(fixture, file), "{file} is lost, killed {killed}");
     }
     assert!(!fixture.path("work/7/tree").exists(), "{killed}");
