@@ -10,7 +10,7 @@ use crate::project::Project;
 
 pub async fn attach(args: &AttachArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
-    let tmux = project.sessions();
+    let tmux = project.sessions()?;
     let sessions = tmux.sessions().await.map_err(Problem::environment)?;
     let idle = match project.is_begun()? {
         true => look::idle(project.read()?.1.state()),

@@ -4,10 +4,11 @@ use kapelle_core::machine;
 use kapelle_workspace::condition::Note;
 use kapelle_workspace::governor;
 use kapelle_workspace::sandbox::{LayerState, Sandboxing};
+use kapelle_workspace::tmux::Tmux;
 use serde::Serialize;
 
 use crate::args::LookArgs;
-use crate::config::Runner;
+use crate::config::{Config, Runner};
 use crate::output::{Exit, Problem, print, print_json};
 use crate::project::Project;
 use crate::sandbox;
@@ -71,7 +72,19 @@ async fn sessions() -> Option<Finding> {
     }
     let tmux = said_by("tmux", "-V").await;
     let script = said_by("script", "--version").await;
-    Some(judge_sessions(tmux, script))
+    let judged = judge_sessions(tmux, script);
+    match (judged.fine, try_session(&project).await) {
+        (true, Err(Problem { what: found, hint, .. })) => {
+            Some(Finding { fine: false, found, hint, ..judged })
+        }
+        _ => Some(judged),
+    }
+}
+
+/// Where the sessions of agents will be, but on a server of its own: they may be at work.
+async fn try_session(project: &Project) -> Result<(), Problem> {
+    let socket = project.sockets()?.join(format!("try-{}", std::process::id()));
+    Tmux::at(&socket).try_out().await.map_err(Problem::environment)
 }
 
 /// The first line that a program says about itself, or why it says nothing.
@@ -130,8 +143,17 @@ fn version(name: &str, text: &str) -> Option<(u32, u32)> {
 
 async fn sandbox() -> Finding {
     let what = "sandbox";
-    let config = Project::here().await.map(|project| project.config).unwrap_or_default();
-    match sandbox::look(&config).await {
+    let found = match Project::here().await {
+        Ok(project) => sandbox::of_project(&project).await,
+        Err(_outside_of_a_project) => Ok(sandbox::look(&Config::default()).await),
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(Problem { what: found, hint, .. }) => {
+            return Finding { what, fine: false, found, hint };
+        }
+    };
+    match found {
         Sandboxing::Usable(found) => {
             let (active, missing): (Vec<_>, Vec<_>) =
                 found.layers().iter().partition(|state| state.active);

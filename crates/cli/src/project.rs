@@ -15,7 +15,7 @@ use kapelle_core::{Command, Engine, Role};
 use kapelle_store::{Durability, Location, Reader};
 use kapelle_workspace::sandbox::Sandboxing;
 use kapelle_workspace::tmux::Tmux;
-use kapelle_workspace::{Repository, governor};
+use kapelle_workspace::{Repository, governor, runtime};
 
 use crate::config::{Config, RoleConfig, Runner};
 use crate::output::{Exit, Problem, say};
@@ -128,14 +128,26 @@ impl Project {
     }
 
     /// Where agents run that can be attached to.
-    pub fn sessions(&self) -> Tmux {
-        Tmux::at(&self.state_dir().join("tmux"))
+    pub fn sessions(&self) -> Result<Tmux, Problem> {
+        Ok(Tmux::at(&self.sockets()?.join("tmux")))
+    }
+
+    /// The folder for sockets, whose paths must be short.
+    pub fn sockets(&self) -> Result<PathBuf, Problem> {
+        runtime::sockets(self.repo.root()).map_err(|error| {
+            Problem::environment(error)
+                .hint("if it is not of another person, remove it and try again")
+        })
     }
 
     /// Takes the lead and starts the conductor.
     pub async fn open(&self) -> Result<Opened, Problem> {
         self.repo.exclude_locally(&format!("/{STATE_DIR}/")).await?;
         self.warn_of_store()?;
+        let sessions = match self.config.team.runner {
+            Runner::Direct => None,
+            Runner::Tmux => Some(self.sessions()?),
+        };
         let settings = Settings {
             repo: self.repo.clone(),
             dir: self.state_dir(),
@@ -145,7 +157,7 @@ impl Project {
             prices: self.config.prices().map_err(Problem::usage)?,
             env: self.environment(),
             readable: self.readable()?,
-            sessions: (self.config.team.runner == Runner::Tmux).then(|| self.sessions()),
+            sessions,
             rules: self.config.rules(),
             measure: governor::measure,
         };

@@ -51,11 +51,8 @@ pub async fn of_project(project: &Project) -> Result<Sandboxing, Problem> {
     }
     let hosts = project.config.sandbox.egress.iter().map(String::as_str);
     let allowed = AllowList::new(hosts).map_err(Problem::usage)?;
-    let dir = project.state_dir();
-    std::fs::create_dir_all(&dir)
-        .map_err(|e| Problem::environment(format!("{}: {e}", dir.display())))?;
     // One for each Kapelle: another one may be at work with a list of its own.
-    let path = dir.join(format!("egress-{}.sock", std::process::id()));
+    let path = project.sockets()?.join(format!("egress-{}", std::process::id()));
     let egress = Egress::listen(&path, allowed).map_err(Problem::environment)?;
     Ok(Sandboxing::Usable(found.with_egress(Arc::new(egress))))
 }

@@ -102,8 +102,7 @@ impl Trouble {
                 FailureKind::DiskFull
             }
             Trouble::CutShort { failure, .. } => failure.kind,
-            // The change is wrong, not the machine: the next attempt is told what to take out.
-            Trouble::Worktree(worktree::Error::Secrets { .. }) => FailureKind::ValidationFailed,
+            _ if self.is_of_the_change() => FailureKind::ValidationFailed,
             _ => FailureKind::AgentError,
         };
         Failure::new(kind, &self.to_string())
@@ -111,12 +110,16 @@ impl Trouble {
 
     /// What it means for an attempt: the task is not to blame for its host.
     fn outcome(&self) -> AttemptOutcome {
-        match self {
-            Trouble::Worktree(worktree::Error::Secrets { .. }) => {
-                AttemptOutcome::Failed(self.failure())
-            }
-            _ => AttemptOutcome::Abandoned(self.failure()),
+        match self.is_of_the_change() {
+            true => AttemptOutcome::Failed(self.failure()),
+            false => AttemptOutcome::Abandoned(self.failure()),
         }
+    }
+
+    /// The change is wrong, not the machine: the next attempt is told what to take out.
+    fn is_of_the_change(&self) -> bool {
+        use worktree::Error::{RefusedName, Secrets};
+        matches!(self, Trouble::Worktree(Secrets { .. } | RefusedName { .. }))
     }
 }
 

@@ -4,7 +4,7 @@
 //! branch, index and files together, or nothing; local changes and ignored files in the way are
 //! never overwritten.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kapelle_core::Commit;
 
@@ -68,10 +68,13 @@ impl Repository {
         // Git thinks little of ignored files and would overwrite them.
         let merge = args!["merge", "--ff-only", "--no-autostash", "--no-overwrite-ignore"];
         let merge = [merge, args![commit.as_str()]].concat();
-        let lock = args!["rev-parse", "--path-format=absolute", "--git-path", "index.lock"];
-        self.note_delivery(Path::new(&git.text(lock).await?))?;
+        let locks = args!["rev-parse", "--path-format=absolute", "--git-path", "index.lock"];
+        let locks = git.text([locks, args!["--git-path", "HEAD.lock"]].concat()).await?;
+        let branch = self.lock_of(&format!("refs/heads/{target}"));
+        let locks: Vec<PathBuf> = locks.lines().map(PathBuf::from).chain([branch]).collect();
+        let noted = self.note_locks(&locks)?;
         let merged = git.run(merge).await;
-        self.delivery_ended()?;
+        drop(noted);
         match merged {
             Ok(_) => Ok(Delivery::Delivered),
             Err(git::Error::Failed { stderr, .. }) if !stderr.contains(".lock'") => {
@@ -83,10 +86,25 @@ impl Repository {
         }
     }
 
-    /// Holds on to a commit under a hidden reference, so that git never clears it away.
+    /// Holds on to a commit under a hidden reference, so that git never clears it away. If the name
+    /// holds another one, as after a state folder was moved away, this one gets a name like it.
     pub async fn hold(&self, name: &str, commit: &Commit) -> Result<()> {
-        let name = format!("refs/kapelle/{name}");
-        self.git().run(args!["update-ref", name, commit.as_str()]).await?;
+        let name = self.name_for(format!("refs/kapelle/{name}"), commit.as_str()).await?;
+        if self.reference(&name).await?.is_none() {
+            let none = "0".repeat(commit.as_str().len());
+            self.git().run(args!["update-ref", name, commit.as_str(), none]).await?;
+        }
         Ok(())
+    }
+
+    /// The first name like this one under which there is nothing, or this very commit: what is kept
+    /// is never overwritten.
+    pub(crate) async fn name_for(&self, wanted: String, commit: &str) -> Result<String> {
+        let (mut name, mut number) = (wanted.clone(), 1);
+        while self.reference(&name).await?.is_some_and(|held| held.as_str() != commit) {
+            number += 1;
+            name = format!("{wanted}-{number}");
+        }
+        Ok(name)
     }
 }

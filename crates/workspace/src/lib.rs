@@ -20,6 +20,7 @@ pub mod process;
 pub mod reaper;
 pub mod repository;
 pub mod rewrite;
+pub mod runtime;
 pub mod sandbox;
 mod scratch;
 pub mod secrets;

@@ -201,6 +201,7 @@ impl Repository {
         }
         let none = "0".repeat(commit.as_str().len());
         let name = format!("refs/heads/{branch}");
+        let _noted = self.note_locks(&[self.lock_of(&name)])?;
         match self.git.run(args!["update-ref", name, commit.as_str(), none]).await {
             Ok(_) => Ok(()),
             Err(error) => match self.branch_tip(branch).await? {
@@ -219,6 +220,7 @@ impl Repository {
         check_branch_name(branch)?;
         let name = format!("refs/heads/{branch}");
         let note = "kapelle: advance";
+        let _noted = self.note_locks(&[self.lock_of(&name)])?;
         let prepared = self.git.prepare(Move { name: &name, from, to, note }).await?;
         match self.hindrance(branch, from, to).await {
             Ok(None) => {}
@@ -280,6 +282,7 @@ impl Repository {
             return Err(Error::CheckedOut { branch: branch.into(), dir });
         }
         let name = format!("refs/heads/{branch}");
+        let _noted = self.note_locks(&[self.lock_of(&name), self.lock_of_all()])?;
         self.git.run(args!["update-ref", "-d", name, tip.as_str()]).await?;
         Ok(())
     }

@@ -13,9 +13,6 @@ use crate::repository::Repository;
 /// A change of more commits than this is not the work of one task.
 const COMMITS_MAX: usize = 1_000;
 
-/// What of a file is shown to the person who has to decide.
-const SIDE_BYTES_MAX: usize = 64 << 10;
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewrite {
     /// `touched` are the paths that differ from what it was put upon.
@@ -88,24 +85,4 @@ pub async fn revert(
 async fn written(repo: &Repository, onto: &Commit, commit: Commit) -> Result<Rewrite, Error> {
     let touched = repo.changed_paths(onto, &commit).await?;
     Ok(Rewrite::Written { commit, touched })
-}
-
-/// The versions of a file that a person has to choose from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sides {
-    /// In the target; nothing if it is not there.
-    pub ours: Option<String>,
-    /// In the change.
-    pub theirs: Option<String>,
-}
-
-pub async fn sides(
-    repo: &Repository,
-    onto: &Commit,
-    change: &Commit,
-    path: &str,
-) -> Result<Sides, Error> {
-    let ours = repo.file_at(onto, path, SIDE_BYTES_MAX).await?;
-    let theirs = repo.file_at(change, path, SIDE_BYTES_MAX).await?;
-    Ok(Sides { ours, theirs })
 }

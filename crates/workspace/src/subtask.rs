@@ -140,6 +140,7 @@ impl Repository {
     /// All of the changes or none.
     async fn change_references(&self, lines: &str) -> Result<()> {
         let git = self.git().clone().reading(lines);
+        let _noted = self.note_locks(&[self.lock_of_all()])?;
         git.run(args!["update-ref", "--stdin", "-m", "kapelle: sub-task"]).await?;
         Ok(())
     }

@@ -98,6 +98,16 @@ impl Tmux {
         Ok(Session { tmux: self.clone(), name: name.into(), lease: spec.lease.clone(), exit })
     }
 
+    /// Starts a session that does nothing, as the sessions of agents are started.
+    pub async fn try_out(&self) -> Result<(), Error> {
+        let start = ["new-session", "-d", "-s", "try", "--", "true"].map(OsString::from).to_vec();
+        let tried = self.run("new-session", start).await;
+        // The server ends with its last session; its socket stays.
+        let _ended = self.run("kill-server", vec!["kill-server".into()]).await;
+        let _never_made = std::fs::remove_file(&self.socket);
+        tried.map(|_| ())
+    }
+
     /// Ends the session of this name, if there is one.
     async fn end(&self, name: &str) -> Result<(), Error> {
         let kill = ["kill-session".into(), "-t".into(), exactly(name)].to_vec();

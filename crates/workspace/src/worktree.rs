@@ -7,6 +7,7 @@
 //! Invariant: a tree is removed only after everything in it was kept under a hidden reference.
 
 mod inventory;
+mod nested;
 mod private;
 mod removal;
 mod snapshot;
@@ -65,6 +66,12 @@ pub enum Error {
     TooMany { dir: PathBuf, limit: usize },
     #[error("{dir} holds more than {limit} branches with new commits")]
     TooManyBranches { dir: PathBuf, limit: usize },
+    #[error("git takes no file of the name {}; give it another", path.display())]
+    RefusedName { path: PathBuf },
+    #[error("the history in {dir} cannot be kept here: {reason}")]
+    OtherHistory { dir: PathBuf, reason: &'static str },
+    #[error("{dir} holds more than {limit} repositories")]
+    TooManyHistories { dir: PathBuf, limit: usize },
     #[error("{found}; take it out of the change, and never write secrets into files")]
     Secrets { found: secrets::Findings },
     #[error("what was kept is {kept}, not {dir}")]
@@ -129,7 +136,9 @@ impl Worktree {
         if dir.symlink_metadata().is_ok() {
             let left = Worktree::adopt(repo, &dir, base).await?;
             let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let kept = left.keep(&format!("leftover/{}", reference_part(&name))).await?;
+            let reference = format!("leftover/{}", reference_part(&name));
+            let kept = left.keep(&reference).await?;
+            left.keep_nested(&reference).await?;
             recovered = kept.commit.clone();
             left.delete().await?;
         } else if let Some(record) = find_record(repo, &dir)? {
@@ -219,7 +228,11 @@ impl Worktree {
             return Err(Error::Submodule { path });
         }
         self.refuse_too_much(&found).await?;
-        let tree = snapshot::tree(self, &found, Ignored::LeftOut).await?;
+        let tree = snapshot::tree(self, &found, Ignored::LeftOut).await;
+        let tree = tree.map_err(|error| match found.refused.first() {
+            Some(path) => Error::RefusedName { path: path.clone() },
+            None => error,
+        })?;
         if tree == self.repo.tree_of(&self.base).await? {
             return Ok(None);
         }
@@ -252,7 +265,8 @@ impl Worktree {
         Err(Error::TooLarge { dir: self.dir.clone(), bytes, limit: KEPT_BYTES_MAX })
     }
 
-    /// Keeps the whole tree, untracked and ignored files too, under a hidden reference.
+    /// Keeps the whole tree, untracked and ignored files too, under a hidden reference. What has a
+    /// name that git does not take gets another one before.
     ///
     /// Keeping again under the same name loses nothing: the new commit has the old one as a
     /// second parent.
@@ -262,7 +276,11 @@ impl Worktree {
         if valid.code != 0 {
             return Err(Error::Reference { reference: reference.into() });
         }
-        let found = inventory::take(self.dir.clone()).await?;
+        let mut found = inventory::take(self.dir.clone()).await?;
+        if !found.refused.is_empty() {
+            inventory::rename(self.dir.clone(), found.refused).await?;
+            found = inventory::take(self.dir.clone()).await?;
+        }
         let ignored = if found.bytes <= KEPT_BYTES_MAX { Ignored::Taken } else { Ignored::LeftOut };
         if ignored == Ignored::LeftOut {
             let weight = snapshot::weight_without_ignored(self, &found).await?;
@@ -375,9 +393,15 @@ fn settled(dir: &Path) -> Result<PathBuf> {
 
 /// A directory name as a part of a reference, and different for every leftover.
 fn reference_part(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    format!("{}-{now}", name.chars().map(plain).collect::<String>())
+    format!("{}-{now}", plain_name(name))
+}
+
+/// A name with nothing in it that a reference could not have, and not too long for a file.
+fn plain_name(name: &str) -> String {
+    const CHARS_MAX: usize = 100;
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
+    name.chars().take(CHARS_MAX).map(plain).collect()
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {

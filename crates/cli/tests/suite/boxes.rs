@@ -234,6 +234,28 @@ fn an_agent_in_a_session_is_at_a_terminal_and_delivers() {
     nobody.says("there is no session of developer-1").says("nobody is at work now");
 }
 
+/// The path of a socket has 107 bytes at most, and a project lies where its owner wants it.
+#[test]
+fn a_project_may_lie_deep_below_other_folders() {
+    let fixture = Fixture::with_agent("test -t 0 && echo $https_proxy > proxy");
+    let config = fixture.file("kapelle.toml");
+    let config = config.replace("[team]\n", "[team]\nrunner = \"tmux\"\n");
+    fixture.commit("kapelle.toml", &format!("{config}\n[sandbox]\negress = [\"crates.io\"]\n"));
+    let deep = fixture.path(&"folder/".repeat(20));
+    fs::create_dir_all(&deep).unwrap();
+    let repo = deep.join("repo");
+    fs::rename(fixture.repo(), &repo).unwrap();
+    let kapelle = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kapelle"));
+        command.args(args).current_dir(&repo);
+        Live::start(fixture.hermetic(&mut command, PATH)).ended().expect(0)
+    };
+    kapelle(&["doctor"]);
+    kapelle(&["run", "--port", "0", "look", "--yes"]);
+    assert_eq!(fs::read_to_string(repo.join("proxy")).unwrap(), "http://127.0.0.1:3128\n");
+    kapelle(&["attach"]);
+}
+
 #[test]
 fn attaching_says_how_agents_get_sessions() {
     let fixture = Fixture::with_agent("true");

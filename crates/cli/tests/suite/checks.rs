@@ -25,6 +25,30 @@ fn a_change_with_a_secret_is_sent_back_and_nobody_is_told_the_secret() {
     fixture.assert_tidy();
 }
 
+/// Git takes no file that some machine would read as its own. The agent hears of it, and neither
+/// that file nor the history of a repository in its tree is lost or lies about.
+#[test]
+fn a_name_that_git_refuses_is_sent_back_and_all_is_kept() {
+    let script = r#"
+        if grep -q 'git takes no file of the name git~1' "$KAPELLE_BRIEFING"; then
+            echo text > file
+        else
+            echo text > git~1
+            git init --quiet lib
+            git -C lib -c user.name=a -c user.email=a@example.org commit --quiet --allow-empty -m mine
+        fi"#;
+    let fixture = Fixture::with_agent(script);
+    let report = fixture.run(&["make a file", "--yes", "--json"]).expect(0).json();
+    assert_eq!(report["attempts"], 2);
+    let failures = fixture.failures(fixture.task("1")["id"].as_u64().unwrap());
+    assert_eq!(failures[0].0, "validation_failed", "{failures:?}");
+    let kept = fixture.refs("kept");
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    let histories = fixture.refs("kept-git");
+    assert!(histories.iter().any(|name| name.contains("/in/lib/heads/")), "{histories:?}");
+    fixture.assert_tidy();
+}
+
 #[test]
 fn a_person_can_allow_what_looks_like_a_secret() {
     let script = "printf 'KEY=AKIA%s\\n' Q3EGRIH2NWTLZPSV > sample.env";

@@ -97,13 +97,16 @@ async fn what_fails_on_the_branch_does_not_land() {
     end(opened).await;
 }
 
-/// GIT-19: a conflict that a rebase does not mend is a question to a person, who sees both sides;
-/// with the answer the task starts over on the branch as it is.
+/// GIT-19: a conflict that a rebase does not mend is a question to a person, who sees both sides by
+/// what it says, wherever in the repository and also after a restart; with the answer the task
+/// starts over on the branch as it is.
 #[tokio::test]
 async fn a_conflict_becomes_a_question_and_its_answer_a_new_start() {
-    let fixture = Fixture::new("echo $KAPELLE_TASK > shared");
+    let fixture = Fixture::new(r#"mkdir -p "it's"; echo $KAPELLE_TASK > "it's/a [shared] file""#);
     let opened = begin(&fixture, &["1", "2"], "true").await;
     until(&opened, |state| state.mission(M1).is_some_and(|m| m.counts.asking == 1)).await;
+    end(opened).await;
+    let opened = fixture.open().await.unwrap();
     let (task, question) = opened
         .handle
         .look(|state| {
@@ -117,17 +120,20 @@ async fn a_conflict_becomes_a_question_and_its_answer_a_new_start() {
         .unwrap();
     let sides = format!("of task {} conflicts with kapelle/m1 at", task.0);
     assert!(question.message.contains(&sides), "{}", question.message);
-    assert!(question.message.contains("in shared"), "{}", question.message);
-    let (_, command) = question.message.split_once("Both sides: git ").unwrap();
-    let both = git(&fixture.repo(), &command.split(' ').collect::<Vec<_>>());
-    assert!(
-        both.contains("-1") && both.contains("+2") || both.contains("-2") && both.contains("+1")
-    );
+    assert!(question.message.contains("in it's/a [shared] file,"), "{}", question.message);
+    let (_, command) = question.message.split_once("+ the change): ").unwrap();
+    let inside = fixture.repo().join("inside");
+    std::fs::create_dir(&inside).unwrap();
+    let shown = std::process::Command::new("sh").args(["-c", command]).current_dir(inside).output();
+    let both = String::from_utf8(shown.unwrap().stdout).unwrap();
+    let on_branch = 3 - task.0;
+    let lines = format!("-{on_branch}\n+{}\n", task.0);
+    assert!(both.ends_with(&lines), "{command}: {both}");
     let (resume_id, input) = (question.resume_id, "the second".to_owned());
     let answer = Command::AnswerCheckpoint { task, resume_id, input, by: me() };
     opened.handle.send(answer).await.unwrap();
     until(&opened, is_proposed).await;
-    let content = git(&fixture.repo(), &["show", "kapelle/m1:shared"]);
+    let content = git(&fixture.repo(), &["show", "kapelle/m1:it's/a [shared] file"]);
     assert_eq!(content, task.0.to_string());
     end(opened).await;
 }

@@ -206,18 +206,21 @@ impl State {
         let task = self.task(id)?;
         let mission = self.mission(task.mission)?;
         let change = task.accepted.as_ref().map_or("?", |change| change.short());
-        let message = format!(
-            "the change {change} of task {} conflicts with {} at {} in {}, also after a rebase; \
-             how shall they go together? The task starts over on the branch, with your answer. \
-             Both sides: git diff {} {change} -- {}",
+        let about = format!(
+            "the change {change} of task {} conflicts with {} at {} in {}",
             task.name(),
             mission.branch,
             onto.short(),
             paths.join(", "),
-            onto.short(),
-            paths.iter().map(|path| quoted(path)).collect::<Vec<_>>().join(" "),
         );
-        let message = limits::head(&message, limits::QUESTION_CHARS_MAX).to_owned();
+        // A long list is cut; what to do about it is not.
+        let about = limits::head(&about, limits::QUESTION_CHARS_MAX / 3);
+        let message = format!(
+            "{about}, also after a rebase; how shall they go together? The task starts over on the \
+             branch, with your answer. Both sides (- the branch, + the change): git diff {} {change} --{}",
+            onto.short(),
+            path_words(paths, limits::QUESTION_CHARS_MAX / 2),
+        );
         let options = vec!["start over".to_owned()];
         Some(Question { message, resume_id: format!("conflict-{fence}"), options })
     }
@@ -325,13 +328,25 @@ impl State {
     }
 }
 
-/// One word for a shell: names of files are the agent's, and people paste what they are told.
-fn quoted(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    match path.chars().all(plain) && !path.starts_with('-') {
-        true => path.to_owned(),
-        false => format!("'{}'", path.replace('\'', r"'\''").replace(['\n', '\r'], " ")),
+/// As many of these paths as have room, as words for git in a shell.
+fn path_words(paths: &[String], bytes_max: usize) -> String {
+    let mut words = String::new();
+    for path in paths {
+        let word = path_word(path);
+        if words.len() + 1 + word.len() > bytes_max {
+            break;
+        }
+        words = format!("{words} {word}");
     }
+    words
+}
+
+/// One word for a shell: names of files are the agent's, and people paste what they are told. It
+/// means the same in every folder of the repository. What cannot be shown is matched by a star.
+fn path_word(path: &str) -> String {
+    let shown = |c: char| if c.is_control() || c == char::REPLACEMENT_CHARACTER { '*' } else { c };
+    let path: String = path.chars().map(shown).collect();
+    format!("':(top){}'", path.replace('\'', r"'\''"))
 }
 
 fn bounded(paths: &[String]) -> Vec<String> {

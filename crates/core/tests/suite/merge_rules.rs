@@ -354,6 +354,31 @@ fn a_rebase_that_conflicts_asks_at_once() {
     assert_eq!(world.status("1"), Status::Blocked);
 }
 
+/// A question has a bound, and half a command would show something else than both sides.
+#[test]
+fn a_question_about_many_files_still_tells_a_whole_command() {
+    let told = |paths: Vec<String>| {
+        let mut world = world(1, Policy::default());
+        world.finish("1", done(5, &["a"]));
+        conflict(&mut world, "1");
+        let fence = world.fence_of("1");
+        world.must(Command::FinishRewrite { fence, outcome: RewriteOutcome::Conflict { paths } });
+        let Stage::Asking { question } = world.task("1").stage.clone() else {
+            panic!("{:?}", world.task("1").stage)
+        };
+        let (_, command) = question.message.split_once("+ the change): ").unwrap();
+        command.to_owned()
+    };
+    let (onto, change) = (commit(1).short().to_owned(), commit(5).short().to_owned());
+    let folder = "x".repeat(200);
+    let few = (1..=4).map(|n| format!(" ':(top){folder}/{n}'")).collect::<String>();
+    let many = (1..=100).map(|n| format!("{folder}/{n}")).collect();
+    assert_eq!(told(many), format!("git diff {onto} {change} --{few}"));
+    assert_eq!(told(vec!["y".repeat(4_000)]), format!("git diff {onto} {change} --"));
+    let odd = "it's\nodd".to_owned();
+    assert_eq!(told(vec![odd]), format!(r"git diff {onto} {change} -- ':(top)it'\''s*odd'"));
+}
+
 /// Compare-and-swap: what was tested is not what would be, so it is built and tested anew.
 #[test]
 fn a_branch_that_somebody_else_moved_means_building_anew() {

@@ -5,6 +5,7 @@
 //! finds and ends what a crash left.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,18 +35,18 @@ impl Engine {
         mounts::openings(walls)?;
         let mut args = self.base(&spec.lease.store, walls);
         for path in &walls.writable {
-            args.extend(volume(path, path, "rw"));
+            args.extend(bind(path, path, Access::Write)?);
         }
         for path in &walls.readable {
-            args.extend(volume(path, path, "ro"));
+            args.extend(bind(path, path, Access::Read)?);
         }
         for overlay in &walls.overlays {
-            args.extend(volume(&overlay.source, &overlay.over, "ro"));
+            args.extend(bind(&overlay.source, &overlay.over, Access::Read)?);
         }
         for path in &walls.hidden {
             match path.is_dir() {
-                true => args.extend(["--tmpfs".into(), path.clone().into()]),
-                false => args.extend(volume(Path::new("/dev/null"), path, "ro")),
+                true => args.extend(mount("type=tmpfs", &[("target", path)])?),
+                false => args.extend(bind(Path::new("/dev/null"), path, Access::Read)?),
             }
         }
         args.extend(["--workdir".into(), spec.dir.clone().into()]);
@@ -130,12 +131,33 @@ impl Engine {
     }
 }
 
-fn volume(source: &Path, target: &Path, access: &str) -> [OsString; 2] {
-    let mut value = source.as_os_str().to_owned();
-    value.push(":");
-    value.push(target);
-    value.push(format!(":{access}"));
-    ["--volume".into(), value]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
+fn bind(source: &Path, target: &Path, access: Access) -> Result<[OsString; 2], Error> {
+    let kind = match access {
+        Access::Read => "type=bind,readonly",
+        Access::Write => "type=bind",
+    };
+    mount(kind, &[("source", source), ("target", target)])
+}
+
+/// Colons mean nothing here. Commas do, and engines do not agree on how to quote them.
+fn mount(kind: &str, places: &[(&str, &Path)]) -> Result<[OsString; 2], Error> {
+    let mut value = OsString::from(kind);
+    for (name, path) in places {
+        if path.as_os_str().as_bytes().iter().any(|byte| b",\"\n\r".contains(byte)) {
+            let reason =
+                "a container cannot be told of a path with a comma, a quote or a line end in it";
+            return Err(Error::Path { path: path.into(), reason: reason.into() });
+        }
+        value.push(format!(",{name}="));
+        value.push(path);
+    }
+    Ok(["--mount".into(), value])
 }
 
 #[cfg(test)]
@@ -149,8 +171,11 @@ mod tests {
     #[test]
     fn a_container_is_told_to_open_what_is_listed_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let tree = dir.path().join("tree");
-        std::fs::create_dir(&tree).unwrap();
+        let tree = dir.path().join("a:tree");
+        let listed = dir.path().join("a,readonly=false");
+        for place in [&tree, &listed] {
+            std::fs::create_dir(place).unwrap();
+        }
         let walls = Walls {
             writable: vec![tree.clone()],
             readable: vec!["/opt".into()],
@@ -167,7 +192,7 @@ mod tests {
         };
         let engine =
             Engine { program: "/usr/bin/podman".into(), image: "tools:1".into(), keeps_id: true };
-        let wrapped = engine.wrap(spec, &walls).unwrap();
+        let wrapped = engine.wrap(spec.clone(), &walls).unwrap();
         let args: Vec<String> =
             wrapped.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
         for needed in [
@@ -181,16 +206,24 @@ mod tests {
         ] {
             assert!(args.iter().any(|arg| arg == needed), "{needed} is missing in {args:?}");
         }
-        let volumes: Vec<&String> = args
+        let mounts: Vec<&String> = args
             .iter()
             .zip(args.iter().skip(1))
-            .filter(|(arg, _)| *arg == "--volume")
+            .filter(|(arg, _)| *arg == "--mount")
             .map(|(_, value)| value)
             .collect();
         let tree = tree.display();
-        assert_eq!(volumes, [&format!("{tree}:{tree}:rw"), &"/opt:/opt:ro".to_owned()]);
+        let writable = format!("type=bind,source={tree},target={tree}");
+        let readable = "type=bind,readonly,source=/opt,target=/opt".to_owned();
+        assert_eq!(mounts, [&writable, &readable]);
         assert!(!args.iter().any(|arg| arg.contains("secret")), "everybody can read command lines");
         let end: Vec<&str> = args[args.len() - 4..].iter().map(String::as_str).collect();
         assert_eq!(end, ["tools:1", "sh", "-c", "true"]);
+        let walls = Walls { readable: vec![listed.clone()], ..Walls::default() };
+        let refused = engine.wrap(spec, &walls);
+        assert!(
+            matches!(refused, Err(Error::Path { path, .. }) if path == listed),
+            "a list of words"
+        );
     }
 }

@@ -3,6 +3,7 @@
 //! Git treats a directory with a `.git` in it as a foreign repository and would record a pointer
 //! instead of its files. The inventory finds these places so that no file is overlooked.
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub(super) struct Inventory {
     pub largest: u64,
     /// Directories below the top that hold a `.git`, relative to the top, parents first.
     pub nested: Vec<PathBuf>,
+    /// What has a name that git does not take, relative to the top, parents first.
+    pub refused: Vec<PathBuf>,
 }
 
 /// Walks the tree. Symbolic links are not followed. Directories that the owner cannot list and
@@ -53,11 +56,18 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
             let kind = entry.file_type().map_err(file)?;
             if !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
                 fs::remove_file(entry.path()).map_err(file)?;
-            } else if entry.file_name() == ".git" {
+                continue;
+            }
+            if entry.file_name() == ".git" {
                 if !relative.as_os_str().is_empty() {
                     found.nested.push(relative.clone());
                 }
-            } else if kind.is_dir() {
+                continue;
+            }
+            if is_refused(&entry.file_name(), kind.is_symlink()) {
+                found.refused.push(relative.join(entry.file_name()));
+            }
+            if kind.is_dir() {
                 open.push(relative.join(entry.file_name()));
             } else if kind.is_file() {
                 let known = entry.metadata().map_err(file)?;
@@ -68,14 +78,47 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
         }
     }
     found.nested.sort();
+    found.refused.sort();
     Ok(found)
 }
 
-/// Leaves nothing but files in the git directory of an agent, of which git is asked next: a link
-/// may lead to what the agent could not see, or to a pipe at which git would wait for ever.
-pub(super) async fn leave_files_only(top: PathBuf) -> Result<()> {
+/// Whether git takes no such name, because on some file system it means `.git`. A link may not be
+/// called like the list of submodules either.
+fn is_refused(name: &OsStr, is_link: bool) -> bool {
+    let name = name.to_string_lossy().to_ascii_lowercase();
+    name.split('\\').any(|part| {
+        let plain = part.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
+        [".git", "git~1"].contains(&plain)
+            || is_link && [".gitmodules", "gitmod~1"].contains(&plain)
+    })
+}
+
+/// Gives what has a name that git does not take another one, by which it can still be known.
+pub(super) async fn rename(top: PathBuf, refused: Vec<PathBuf>) -> Result<()> {
     aside(move || {
-        let mut entries = 0;
+        // What is inside comes first: afterwards it is elsewhere.
+        for place in refused.iter().rev() {
+            let from = top.join(place);
+            let name = from.file_name().unwrap_or_default().to_string_lossy().replace('\\', "_");
+            let mut to = from.with_file_name(format!("refused-{name}"));
+            let mut number = 1;
+            while to.symlink_metadata().is_ok() {
+                number += 1;
+                to = from.with_file_name(format!("refused-{number}-{name}"));
+            }
+            fs::rename(&from, to).map_err(|source| Error::File { path: from, source })?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Leaves nothing but files in the git directory of an agent, of which git is asked next: a link
+/// may lead to what the agent could not see, or to a pipe at which git would wait for ever. Gives
+/// the bytes of the files.
+pub(super) async fn leave_files_only(top: PathBuf) -> Result<u64> {
+    aside(move || {
+        let (mut entries, mut bytes) = (0, 0u64);
         let mut open = vec![top.clone()];
         while let Some(dir) = open.pop() {
             let file = |source| Error::File { path: dir.clone(), source };
@@ -89,12 +132,14 @@ pub(super) async fn leave_files_only(top: PathBuf) -> Result<()> {
                 let kind = entry.file_type().map_err(file)?;
                 if kind.is_dir() {
                     open.push(entry.path());
-                } else if !kind.is_file() {
+                } else if kind.is_file() {
+                    bytes = bytes.saturating_add(entry.metadata().map_err(file)?.len());
+                } else {
                     fs::remove_file(entry.path()).map_err(file)?;
                 }
             }
         }
-        Ok(())
+        Ok(bytes)
     })
     .await
 }

@@ -59,15 +59,29 @@ impl Worktree {
         })
     }
 
-    /// Keeps the commits that an agent made in its private git directory, on branches, on none, in
-    /// its stash, and those that it turned its back on, under hidden references of their own, and
-    /// gives their names. To be called when the agent has ended, before the directory is removed.
+    /// Keeps the commits that an agent made in its private git directory and in repositories of its
+    /// own inside of the tree, on branches, on none, in the stash, and those that it turned its back
+    /// on, under hidden references of their own, and gives their names. To be called when the agent
+    /// has ended, before the directory and the tree are removed.
     pub async fn keep_commits(&self, private: &Path, reference: &str) -> Result<Vec<String>> {
-        if private.join("HEAD").symlink_metadata().is_err() {
-            return Ok(Vec::new());
+        let mut names = Vec::new();
+        // First: what is in the tree may be a clone of it.
+        if private.join("HEAD").symlink_metadata().is_ok() {
+            names.extend(self.keep_history(private, reference).await?);
+            names.extend(self.keep_below(private, vec!["modules".into()], reference).await?);
         }
-        self.disarm(private).await?;
-        let theirs = self.repo.git().on(private);
+        names.extend(self.keep_nested(reference).await?);
+        Ok(names)
+    }
+
+    /// The same for one git directory.
+    pub(super) async fn keep_history(
+        &self,
+        git_dir: &Path,
+        reference: &str,
+    ) -> Result<Vec<String>> {
+        self.disarm(git_dir).await?;
+        let theirs = self.repo.git().on(git_dir);
         let prefix = format!("{KEPT_COMMITS_PREFIX}{reference}/");
         let mut names = Vec::new();
         let mut refspecs = Vec::new();
@@ -78,17 +92,17 @@ impl Worktree {
             }
             if names.len() == BRANCHES_KEPT_MAX {
                 return Err(Error::TooManyBranches {
-                    dir: private.into(),
+                    dir: git_dir.into(),
                     limit: BRANCHES_KEPT_MAX,
                 });
             }
-            let to =
-                self.free_name(format!("{prefix}{}", name.trim_start_matches("refs/"))).await?;
+            let to = format!("{prefix}{}", name.trim_start_matches("refs/"));
+            let to = self.repo.name_for(to, &commit).await?;
             refspecs.push(format!("{name}:{to}").into());
             names.push(to);
         }
-        self.fetch(private, refspecs).await?;
-        names.extend(self.keep_lost(private, &theirs, &prefix).await?);
+        self.fetch(git_dir, refspecs).await?;
+        names.extend(self.keep_lost(git_dir, &theirs, &prefix).await?);
         Ok(names)
     }
 
@@ -107,7 +121,8 @@ impl Worktree {
                 break;
             }
             if !self.repo.git().holds(commit).await? && theirs.knows(commit).await? {
-                let to = self.free_name(format!("{prefix}lost/{}", names.len() + 1)).await?;
+                let to = format!("{prefix}lost/{}", names.len() + 1);
+                let to = self.repo.name_for(to, commit).await?;
                 self.fetch(private, vec![format!("{commit}:{to}").into()]).await?;
                 names.push(to);
             }
@@ -124,20 +139,11 @@ impl Worktree {
         Ok(())
     }
 
-    /// The name, or one like it if there is something under it already: that is kept, too.
-    async fn free_name(&self, wanted: String) -> Result<String> {
-        let (mut name, mut number) = (wanted.clone(), 1);
-        while self.repo.reference(&name).await?.is_some() {
-            number += 1;
-            name = format!("{wanted}-{number}");
-        }
-        Ok(name)
-    }
-
     /// Makes a git directory that an agent had one that can be asked. Its settings may name programs,
     /// `commondir` would lead to other settings, and `alternates` to any repository of the person.
     async fn disarm(&self, private: &Path) -> Result<()> {
         inventory::leave_files_only(private.into()).await?;
+        self.refuse_other_history(private)?;
         for name in ["config", "commondir", "objects/info/alternates"] {
             removal::remove(private.join(name)).await?;
         }

@@ -16,7 +16,8 @@ use crate::fixture::{Fixture, git_in, write};
 /// Set for the process that is killed; it says where the repository is.
 const PLACE: &str = "KAPELLE_TEST_CRASH";
 
-const BRANCH: &str = "kapelle/m1";
+/// Not among our own: the owner of a project chooses.
+const BRANCH: &str = "feature/m1";
 const STEPS: [&str; 6] = ["prepare", "work", "change", "keep", "merge", "remove"];
 
 /// What the agent writes: a change, a new file, and one that git is told to overlook.
@@ -24,6 +25,9 @@ const WRITTEN: [&str; 3] = ["readme", "sub/new", "ignored"];
 
 /// What it commits in its own git, and takes out of the tree again.
 const COMMITTED: &str = "committed";
+
+/// What it commits in a repository of its own making inside of the tree, and takes out again.
+const NESTED: &str = "nested";
 
 /// More than a block, however well it is packed.
 fn precious() -> String {
@@ -80,6 +84,12 @@ async fn live_through(place: &Path, fence: u64, text: &str) {
     agent(&["add", COMMITTED]);
     agent(&["commit", "--quiet", "--message", "and then undone"]);
     agent(&["reset", "--quiet", "--hard", "HEAD^"]);
+    let lib = dir.join("lib");
+    write(&lib.join(NESTED), text);
+    git_in(&lib, &["init", "--quiet"]);
+    git_in(&lib, &["add", NESTED]);
+    git_in(&lib, &["commit", "--quiet", "--message", "in a place of its own"]);
+    std::fs::remove_file(lib.join(NESTED)).unwrap();
     for file in WRITTEN {
         write(&dir.join(file), text);
     }
@@ -158,10 +168,11 @@ fn files_below(dir: PathBuf) -> Vec<PathBuf> {
 
 /// What the next start does, a while later.
 async fn recover(fixture: &Fixture) {
+    let then = SystemTime::now() - LATER;
     for file in files_below(fixture.path("repo/.git")) {
         // Objects are read-only, and none the wiser.
         if let Ok(file) = std::fs::File::options().append(true).open(file) {
-            file.set_modified(SystemTime::now() - LATER).unwrap();
+            file.set_modified(then).unwrap();
         }
     }
     let repo = fixture.open().await;
@@ -199,7 +210,7 @@ async fn assert_recovers(fixture: &Fixture, said: &[String], killed: &str) {
     until_git_is_done(fixture);
     recover(fixture).await;
     let written = said.iter().any(|word| word == "end work");
-    for file in WRITTEN.iter().chain([&COMMITTED]).filter(|_| written) {
+    for file in WRITTEN.iter().chain([&COMMITTED, &NESTED]).filter(|_| written) {
         assert!(is_kept(fixture, file), "{file} is lost, killed {killed}");
     }
     assert!(!fixture.path("work/7/tree").exists(), "{killed}");

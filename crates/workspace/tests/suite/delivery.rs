@@ -107,3 +107,20 @@ async fn what_is_held_survives_gc() {
     fixture.git(&["gc", "--quiet", "--prune=now"]);
     assert_eq!(fixture.git(&["cat-file", "-t", change.as_str()]), "commit");
 }
+
+/// Whoever moves the state folder away begins again at mission 1; what the missions before left is
+/// still somebody's work.
+#[tokio::test]
+async fn what_is_held_is_never_overwritten() {
+    let fixture = Fixture::new();
+    let (repo, change) = (fixture.open().await, change(&fixture));
+    let earlier = fixture.head();
+    repo.hold("changes/m1/1/7", &earlier).await.unwrap();
+    for _again in 0..2 {
+        repo.hold("changes/m1/1/7", &change).await.unwrap();
+    }
+    let held = fixture.git(&["for-each-ref", "--format=%(objectname) %(refname)", "refs/kapelle"]);
+    let expected =
+        format!("{earlier} refs/kapelle/changes/m1/1/7\n{change} refs/kapelle/changes/m1/1/7-2");
+    assert_eq!(held, expected);
+}

@@ -159,7 +159,7 @@ async fn changed_paths_are_whole_and_unquoted() {
     fixture.git(&["update-index", "--chmod=+x", "moved"]);
     let three = fixture.commit("b", "more");
     assert_eq!(repo.changed_paths(&two, &three).await.unwrap(), ["b", "moved"]);
-    assert_eq!(repo.tree_of(&two).await.unwrap(), fixture.git(&["rev-parse", "HEAD^{tree}"]));
+    assert_eq!(repo.tree_of(&three).await.unwrap(), fixture.git(&["rev-parse", "HEAD^{tree}"]));
 }
 
 /// Kapelle's own folder must not show up in the user's `git status`, nor in a tracked file.

@@ -1,7 +1,7 @@
 //! Rebasing a change and taking landed ones back, with real git.
 
 use kapelle_core::Commit;
-use kapelle_workspace::rewrite::{Reversal, Rewrite, Sides, rebase, revert, sides};
+use kapelle_workspace::rewrite::{Reversal, Rewrite, rebase, revert};
 
 use crate::fixture::Fixture;
 
@@ -97,21 +97,4 @@ async fn a_cascade_is_taken_back_layer_by_layer() {
     assert_eq!(fixture.git(&["rev-list", "--count", &range]), "2");
     let wrong = revert(&repo, &upper, &[reversal(&base, &lower)]).await.unwrap();
     assert_eq!(wrong, Rewrite::Conflict { paths: vec!["file".into()] });
-}
-
-/// GIT-19: a person decides, and needs to see what there is to decide.
-#[tokio::test]
-async fn a_conflict_is_shown_with_both_sides() {
-    let fixture = Fixture::new();
-    let start = fixture.head();
-    let onto = fixture.commit("readme", "ours\n");
-    fixture.git(&["checkout", "--quiet", "--detach", start.as_str()]);
-    let change = fixture.commit("readme", "theirs\n");
-    let repo = fixture.open().await;
-    let conflict = Rewrite::Conflict { paths: vec!["readme".into()] };
-    assert_eq!(rebase(&repo, &change, &onto).await.unwrap(), conflict);
-    let expected = Sides { ours: Some("ours\n".into()), theirs: Some("theirs\n".into()) };
-    assert_eq!(sides(&repo, &onto, &change, "readme").await.unwrap(), expected);
-    let nowhere = Sides { ours: None, theirs: None };
-    assert_eq!(sides(&repo, &onto, &change, "absent").await.unwrap(), nowhere);
 }

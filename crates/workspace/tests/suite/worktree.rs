@@ -373,6 +373,89 @@ async fn commits_of_an_agent_outlive_its_git_directory() {
     assert_eq!(subject(&names[2]), "on no branch");
 }
 
+/// A repository that an agent made inside of its tree has a history of its own, and it goes with the
+/// tree: branches, and what was undone again, there and in what it contains.
+#[tokio::test]
+async fn the_history_of_a_repository_in_the_tree_outlives_it() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let other = Fixture::new();
+    let secret = other.commit("secret", "of another project\n");
+    for place in ["my lib", "my lib/.git/modules/deep"] {
+        let dir = worktree.dir().join(place);
+        write(&dir.join("file"), "1\n");
+        git_in(&dir, &["init", "--quiet", "--initial-branch=main"]);
+        git_in(&dir, &["add", "file"]);
+        git_in(&dir, &["commit", "--quiet", "--message", place]);
+        git_in(&dir, &["commit", "--quiet", "--allow-empty", "--message", "undone"]);
+        git_in(&dir, &["reset", "--quiet", "--hard", "HEAD^"]);
+    }
+    let nested = worktree.dir().join("my lib/.git");
+    let objects = format!("{}\n", other.path("repo/.git/objects").display());
+    write(&nested.join("objects/info/alternates"), &objects);
+    write(&nested.join("refs/heads/stolen"), &format!("{secret}\n"));
+    let kept = worktree.keep("7").await.unwrap();
+    let names = worktree.keep_commits(&fixture.path("none"), "7").await.unwrap();
+    worktree.remove(kept).await.unwrap();
+    let subjects = names.iter().map(|name| fixture.git(&["show", "-s", "--format=%s", name]));
+    let deep = "my lib/.git/modules/deep";
+    let (lib, undone) = ("my lib", "undone");
+    assert_eq!(subjects.collect::<Vec<_>>(), [lib, lib, undone, deep, deep, undone]);
+    let in_lib = ["heads/main", "HEAD", "lost/1"];
+    assert_eq!(names[..3], in_lib.map(|name| format!("refs/kapelle/kept-git/7/in/my-lib/{name}")));
+    let holds = |commit: &str| {
+        let asked = ["cat-file", "-e", commit];
+        let dir = fixture.path("repo");
+        std::process::Command::new("git").args(asked).current_dir(dir).status().unwrap().success()
+    };
+    assert!(!holds(secret.as_str()), "nothing of another repository came along");
+}
+
+/// What our git cannot read must not pass for a repository without a history.
+#[tokio::test]
+async fn a_history_that_cannot_be_read_is_not_taken_for_none() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let dir = worktree.dir().join("sub");
+    write(&dir.join("file"), "");
+    git_in(&dir, &["init", "--quiet", "--object-format=sha256"]);
+    git_in(&dir, &["add", "."]);
+    git_in(&dir, &["commit", "--quiet", "--message", "other names"]);
+    let refused = worktree.keep_commits(&fixture.path("none"), "7").await;
+    let Err(Error::OtherHistory { dir: named, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(named, dir.join(".git"));
+}
+
+/// Git takes some names on no machine, because on some machine they mean `.git`. The agent is told,
+/// and its files are kept under other names.
+#[tokio::test]
+async fn files_whose_names_git_refuses_are_kept_under_others() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let base = fixture.head();
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    for file in ["sub/.GIT/file", "git~1", ".git::$DATA", ".git-kept", "sub/.Git . ", "a\\.git"] {
+        write(&worktree.dir().join(file), file);
+    }
+    let refused = worktree.change("work", &[]).await;
+    assert!(matches!(refused, Err(Error::RefusedName { .. })), "{refused:?}");
+    let kept = worktree.keep("names").await.unwrap();
+    let found = repo.changed_paths(&base, kept.commit().unwrap()).await.unwrap();
+    let expected = [
+        ".git-kept",
+        "refused-.git::$DATA",
+        "refused-a_.git",
+        "refused-git~1",
+        "sub/refused-.GIT/file",
+        "sub/refused-.Git . ",
+    ];
+    assert_eq!(found, expected);
+    worktree.remove(kept).await.unwrap();
+    assert_eq!(fixture.git(&["show", "refs/kapelle/kept/names:refused-git~1"]), "git~1");
+}
+
 /// Whoever opens a pipe waits for somebody at its other end. In the place of a file that git reads
 /// for itself, it would hold up everybody who wants to keep the tree.
 #[tokio::test]
