@@ -62,7 +62,7 @@ impl<R: Rules + Clone> World<R> {
             self.delegate();
         }
         if self.strikes(|f| f.agent_silent) {
-            let silent_ms = self.rng.bool().then(|| self.rng.u64(0..600_000)).unwrap_or(0);
+            let silent_ms = if self.rng.bool() { self.rng.u64(0..600_000) } else { 0 };
             let at = Timestamp(self.now.0.saturating_sub(silent_ms));
             let heard = |fence: &Fence| (*fence, at);
             let heard = self.alive.iter().map(heard).collect();
