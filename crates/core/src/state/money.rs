@@ -2,7 +2,7 @@
 
 use super::apply::tokens_of;
 use super::decide::Decision;
-use super::people::said;
+use super::people::{person, said};
 use super::providers::is_hopeless;
 use super::{Live, State};
 use crate::approval::Right;
@@ -161,6 +161,7 @@ impl State {
     }
 
     pub(super) fn resume_spending(&self, by: &Actor) -> Decision {
+        person(by)?;
         self.may(by, Right::Direct)?;
         if self.ledger.watchdog() == WatchdogState::Watching {
             return Err(Refusal::NotHalted);
@@ -181,6 +182,7 @@ impl State {
     ) -> Decision {
         self.open_mission_or_refuse(id)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
+        person(by)?;
         self.may(by, Right::Direct)?;
         let scope = match limit {
             Limit::Mission => Scope::Mission(id),

@@ -112,8 +112,9 @@ impl State {
             return Err(Refusal::NotPaused { mission: id });
         }
         self.may(by, Right::Direct)?;
-        if let Some(PauseReason::FailureRate { resume: Resume::Human, .. }) = mission.paused {
-            person(by)?;
+        match mission.paused {
+            Some(PauseReason::FailureRate { resume, .. }) if resume != Resume::Human => {}
+            _ => person(by)?,
         }
         Ok(vec![Event::MissionResumed { mission: id, by: by.clone() }])
     }
@@ -192,6 +193,7 @@ impl State {
     }
 
     pub(super) fn change_settings(&self, settings: &Settings, by: &Actor) -> Decision {
+        person(by)?;
         self.may(by, Right::Direct)?;
         settings.validate()?;
         if *settings == *self.settings {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::decide::Decision;
 use super::money::Hindrance;
+use super::people::person;
 use super::{Lease, State};
 use crate::approval::Right;
 use crate::breaker::{Breaker, BreakerKey, BreakerRefusal};
@@ -161,6 +162,7 @@ impl State {
     }
 
     pub(super) fn unpark(&self, provider: &Provider, by: &Actor) -> Decision {
+        person(by)?;
         self.may(by, Right::Direct)?;
         if !self.permits.parked_providers().any(|(parked, _)| parked == provider) {
             return Err(Refusal::NotParked { provider: provider.clone() });
@@ -169,6 +171,7 @@ impl State {
     }
 
     pub(super) fn reset_breaker(&self, key: &BreakerKey, by: &Actor) -> Decision {
+        person(by)?;
         self.may(by, Right::Direct)?;
         self.breakers.check_reset(key)?;
         let (key, to, by) = (key.clone(), Breaker::SOUND, by.clone());

@@ -6,14 +6,17 @@ use kapelle_core::approval::{
     ApprovalPolicy, ApprovalRefused, InvalidApprovalPolicy, Level, Order, OverrideAction,
     OverrideRefused, PeopleRefused, PersonRole, Right, Subject,
 };
+use kapelle_core::breaker::BreakerKey;
 use kapelle_core::flow::Phase;
+use kapelle_core::ledger::Limit;
 use kapelle_core::mission::MissionStatus;
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::{InvalidPolicy, Policy};
 use kapelle_core::queue::Territories;
+use kapelle_core::rate::Provider;
 use kapelle_core::settings::Settings;
 use kapelle_core::status::Status;
-use kapelle_core::{Actor, AgentId, Command, Commit, Event, Refusal, Role, activity, why};
+use kapelle_core::{Actor, AgentId, Command, Commit, Event, Refusal, Role, Usd, activity, why};
 
 use crate::fixture::{
     M1, World, ann, check, checked, commit, done, failed, open, task, test_first,
@@ -428,5 +431,31 @@ fn at_every_level_the_protected_branch_waits_for_a_person() {
         world.must(approve(delivery, commit(5), "ann"));
         world.chores();
         assert_eq!(mission_status(&world), MissionStatus::Delivered, "{level:?}");
+    }
+}
+
+/// BUD-09: what holds the machine back is lifted by people, not by agents, nor by Kapelle itself;
+/// also where nobody has a role yet.
+#[test]
+fn neither_agents_nor_kapelle_lift_what_holds_them_back() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    let (mission, reason) = (M1, || "it is worth it".to_owned());
+    world.must(Command::PauseMission { mission, reason: reason(), by: ann() });
+    for name in ["developer-1", "kapelle"] {
+        let by = || who(name);
+        let (limit, usd, provider) = (Limit::Mission, Usd::cents(1), Provider("east".into()));
+        let lifting = [
+            Command::ResumeSpending { by: by() },
+            Command::RaiseCap { mission, limit, usd, reason: reason(), by: by() },
+            Command::ResumeMission { mission, by: by() },
+            Command::ResetBreaker { key: BreakerKey::Mission(mission), by: by() },
+            Command::UnparkProvider { provider, by: by() },
+            Command::ChangeSettings { settings: Box::default(), by: by() },
+        ];
+        for command in lifting {
+            let told = format!("{command:?}");
+            assert_eq!(world.send(command), Err(Refusal::NotAPerson { by: name.into() }), "{told}");
+        }
     }
 }
