@@ -8,6 +8,10 @@
 //!
 //! Nothing here decides anything about missions, and nobody has to be asynchronous to use it.
 
+// The server of the integration tests serves unit tests, too.
+#[cfg(test)]
+extern crate self as kapelle_store;
+
 mod advice;
 mod audit;
 mod backend;

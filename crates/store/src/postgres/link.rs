@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
@@ -59,6 +60,10 @@ pub(super) struct Link {
     prepared: Mutex<HashMap<String, Statement>>,
     /// What the server says by itself, as text.
     notices: Receiver<String>,
+    patience: Duration,
+    /// Somebody stopped waiting for an answer. What they asked for may still be under way, in a
+    /// transaction that is open: nothing more may be asked here.
+    given_up: AtomicBool,
 }
 
 impl Link {
@@ -78,7 +83,7 @@ impl Link {
         config.keepalives(true).keepalives_idle(KEEPALIVE_IDLE);
         config.keepalives_interval(Duration::from_secs(1)).keepalives_retries(KEEPALIVE_RETRIES);
         let (notify, notices) = mpsc::channel();
-        let connected = wait(&runtime, async {
+        let connected = wait(&runtime, ANSWER_PATIENCE, async {
             let (client, mut connection) = config.connect(NoTls).await?;
             let client = Arc::new(client);
             let speaker = Arc::downgrade(&client);
@@ -104,7 +109,8 @@ impl Link {
             }
         };
         let prepared = Mutex::default();
-        let link = Link { runtime: Some(runtime), client, prepared, notices };
+        let (patience, given_up) = (ANSWER_PATIENCE, AtomicBool::new(false));
+        let link = Link { runtime: Some(runtime), client, prepared, notices, patience, given_up };
         link.set_up(server, purpose)?;
         Ok(link)
     }
@@ -144,7 +150,7 @@ impl Link {
             yield_now().await;
             Ok(())
         });
-        heard.is_err() || self.client.is_closed()
+        heard.is_err() || self.client.is_closed() || self.given_up.load(Ordering::Relaxed)
     }
 
     pub(super) fn query(&self, sql: &str, params: Vec<Param<'_>>) -> Result<Vec<Row>, Error> {
@@ -208,10 +214,14 @@ impl Link {
         &self,
         work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send,
     ) -> Result<T, Error> {
-        match &self.runtime {
-            Some(runtime) => wait(runtime, work),
-            None => Err(Error::Lost { what: "it was closed".into() }),
+        let Some(runtime) = &self.runtime else {
+            return Err(Error::Lost { what: "it was closed".into() });
+        };
+        let answered = wait(runtime, self.patience, work);
+        if matches!(answered, Err(Error::Lost { .. })) {
+            self.given_up.store(true, Ordering::Relaxed);
         }
+        answered
     }
 }
 
@@ -249,9 +259,10 @@ fn assert_durable(said: &[SimpleQueryMessage]) -> Result<(), Error> {
 
 fn wait<T: Send>(
     runtime: &Runtime,
+    patience: Duration,
     work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send,
 ) -> Result<T, Error> {
-    let patiently = async { tokio::time::timeout(ANSWER_PATIENCE, work).await };
+    let patiently = async { tokio::time::timeout(patience, work).await };
     let answer = match Handle::try_current() {
         Err(_) => runtime.block_on(patiently),
         // A thread of a runtime must not serve another one; one beside it may.
@@ -260,7 +271,7 @@ fn wait<T: Send>(
     };
     match answer {
         Ok(outcome) => Ok(outcome?),
-        Err(_) => Err(Error::Lost { what: format!("no answer in {ANSWER_PATIENCE:?}") }),
+        Err(_) => Err(Error::Lost { what: format!("no answer in {patience:?}") }),
     }
 }
 
@@ -344,4 +355,32 @@ async fn in_order(
         outcome = outcome.and(answer.map(drop));
     }
     outcome
+}
+
+#[cfg(test)]
+#[path = "../../tests/store/cluster.rs"]
+#[allow(dead_code, reason = "the other tests use the rest")]
+mod cluster;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::location::Place;
+
+    /// A transaction that nobody waited for is still open: the next append would be in it, be
+    /// answered, and go with it.
+    #[test]
+    fn a_connection_on_which_somebody_gave_up_is_not_asked_again() {
+        let cluster = cluster::Cluster::start();
+        let Place::Postgres(server) = cluster.project().place else { panic!("it is a server") };
+        let table = "CREATE TABLE public.kept (number BIGINT)";
+        cluster.psql("public", table).unwrap();
+        let mut link = Link::connect(&server, Use::Writing(Durability::Full)).unwrap();
+        link.patience = Duration::from_millis(200);
+        let _holder = cluster.session("public", "BEGIN; LOCK TABLE public.kept;");
+        let insert = "INSERT INTO public.kept VALUES (1)";
+        let answered = link.transaction("BEGIN", vec![(insert, Vec::new())]);
+        assert!(matches!(answered, Err(Error::Lost { .. })), "{answered:?}");
+        assert!(link.is_closed());
+    }
 }

@@ -63,7 +63,10 @@ impl Pending {
     pub(super) fn appended(&self, head: Head, records: Vec<Vec<Record>>) {
         let count = records.iter().map(Vec::len).sum::<usize>();
         let mut news = self.news();
-        let follow = news.records.is_empty() || news.kept_to == news.head.seq;
+        // An append whose answer was lost may be in the journal: then there is a gap before this one.
+        let first = records.iter().flatten().next().map(|record| record.seq);
+        let next = Seq(news.kept_to.0 + 1);
+        let follow = news.records.is_empty() || first.is_none_or(|first| first == next);
         if follow && news.count + count <= RECORDS_MAX {
             (news.kept_to, news.count) = (head.seq, news.count + count);
             news.records.extend(records);

@@ -1,6 +1,7 @@
 //! `kill -9` at any instant: whatever was acknowledged is there, on both databases.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use kapelle_core::{Record, Seq};
 use kapelle_store::{Location, Reader, Writer, rebuild};
+use nix::sys::signal::Signal;
 
 use crate::{cluster, fixture};
 
@@ -84,7 +86,8 @@ fn run_and_kill(place: &str, acks: usize, later: Duration) -> Seq {
     child.kill().unwrap();
     // What was still in the pipe was acknowledged too.
     last = lines.filter_map(number).last().unwrap_or(last);
-    assert!(!child.wait().unwrap().success());
+    let ended = child.wait().unwrap();
+    assert_eq!(ended.signal(), Some(Signal::SIGKILL as i32), "it ended by itself: {ended}");
     last
 }
 
