@@ -33,8 +33,9 @@ const OF_OLD: &[&str] =
 
 /// All kinds of events there are: whoever reads one of another kind is told them.
 fn kinds() -> BTreeSet<String> {
-    let unknown = serde_json::from_str::<Event>(r#"{"type": "?"}"#).unwrap_err().to_string();
-    let (_, all) = unknown.split_once("expected one of ").unwrap();
+    let unknown = serde_json::from_str::<Event>(r#"{"type": "?"}"#);
+    let told = unknown.expect_err("there is no such kind").to_string();
+    let (_, all) = told.split_once("expected one of ").expect("serde names what it knows");
     all.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
