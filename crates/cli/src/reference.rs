@@ -85,7 +85,7 @@ fn exit_codes() -> String {
 
 fn task_states() -> String {
     let mut text = format!(
-        "{GENERATED}# The states of a task\n\nEvery transition that is not drawn here is refused.\n\n\
+        "{GENERATED}# The states of a task\n\nNothing moves a task in another way, but a person's override.\n\n\
          ```mermaid\nstateDiagram-v2\n    [*] --> pending\n"
     );
     for from in Status::ALL {

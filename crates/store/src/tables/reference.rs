@@ -8,7 +8,8 @@ use crate::migrations::MIGRATIONS;
 const OPENING: &str = "# The tables of the store
 
 Point any SQL client at the tables: the file `.kapelle/store.tables.db` (open it read-only), or on PostgreSQL the
-schema `kapelle_<project>`. The journal is the truth; the tables for people are folded behind it, at most 100 ms late, and
+schema `kapelle_<project>`. The journal is the truth; the tables for people are folded behind it, within 100 ms at an ordinary load and later while
+thousands of commands arrive every second (`projection_watermark` says how far they are), and
 can be made anew at any time (`kapelle store rebuild`). Kapelle never reads them back, so nothing that is done to them can
 change what it decides. On SQLite the truth is in a file of its own, `.kapelle/store.db`, so that nobody who asks keeps anybody
 who works waiting; `ATTACH '.kapelle/store.db' AS truth` puts both into one query.
