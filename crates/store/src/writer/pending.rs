@@ -181,4 +181,17 @@ mod tests {
         append(&pending);
         assert_eq!(taken(&pending, 80_000), Some((80_001, 90_000)));
     }
+
+    /// An append whose answer was lost may be in the journal, and was never given to us.
+    #[test]
+    fn what_comes_after_a_gap_is_not_taken_for_what_follows() {
+        let pending = Pending::new(Head::EMPTY);
+        append(&pending);
+        let seq = Seq(GROUP as u64 + 6);
+        let record = Record { seq, at: Timestamp(1), event: Event::SessionStarted };
+        pending.appended(Head { seq, hash: Hash([0; 32]) }, vec![vec![record]]);
+        assert_eq!(taken(&pending, 0), Some((1, 10_000)));
+        assert_eq!(taken(&pending, 10_000), None, "the journal has it");
+        assert_eq!(pending.head().seq, seq);
+    }
 }
