@@ -38,6 +38,7 @@ use log::{Last, Log};
 pub use quota::Quota;
 use supervise::Supervisor;
 
+use crate::reaper;
 use crate::sandbox::Cgroup;
 
 /// How long a process has between being asked to end and being killed.
@@ -244,6 +245,10 @@ pub async fn run_attached(spec: Spec) -> Result<Attached, Error> {
         let _ended = waited.await;
     }
     let status = group.reap_leader(&mut child).map_err(start)?;
+    if cut_short.is_some() {
+        // A box that was still in the making is not yet bound to its leader.
+        let _unreadable = reaper::end_run(&run).await;
+    }
     supervise::end_orphans(&spec.hold, &run).await;
     let by_signal = status.signal().map(|signal| 128 + signal);
     let code = status.code().or(by_signal).unwrap_or(1);

@@ -68,6 +68,8 @@ pub(super) struct Mandate {
     pub forwards: Vec<Forward>,
     /// Variables for the command alone: they would change how the box program itself is loaded.
     pub env: Vec<(String, OsString)>,
+    /// Leave the session, and with it the terminal and the process group of whoever started it.
+    pub session: bool,
     /// Stay, and end everything below when the owner is gone. For boxes without process ids of
     /// their own.
     pub keep: bool,
@@ -114,9 +116,8 @@ impl Mandate {
             pair.push(value);
             add("--env", &pair);
         }
-        if self.keep {
-            args.push("--keep".into());
-        }
+        args.extend(self.session.then(|| "--session".into()));
+        args.extend(self.keep.then(|| "--keep".into()));
         args.push("--".into());
         args
     }
@@ -131,6 +132,10 @@ impl Mandate {
             let name = name.to_str().ok_or_else(wrong)?;
             match name {
                 "--" => return Ok((mandate, rest.cloned().collect())),
+                "--session" => {
+                    mandate.session = true;
+                    continue;
+                }
                 "--keep" => {
                     mandate.keep = true;
                     continue;
@@ -212,6 +217,7 @@ mod tests {
             sockets: Some(Sockets::Local),
             forwards: vec![forward],
             env: vec![("LD_LIBRARY_PATH".into(), "/a=b".into())],
+            session: true,
             keep: true,
         };
         let mut args = mandate.to_args();

@@ -65,7 +65,7 @@ pub(super) fn base(users: Users) -> Vec<OsString> {
             "--unshare-cgroup-try",
         ]),
     }
-    add(&["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "kapelle"]);
+    add(&["--die-with-parent", "--cap-drop", "ALL", "--hostname", "kapelle"]);
     add(&["--ro-bind", "/usr", "/usr"]);
     for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
         let path = format!("/{name}");

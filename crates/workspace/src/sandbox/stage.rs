@@ -39,6 +39,8 @@ enum Error {
     Inherited(std::io::Error),
     #[error("the control group {place} cannot be joined: {source}")]
     Join { place: String, source: std::io::Error },
+    #[error("a session of its own: {0}")]
+    Session(nix::Error),
     #[error("limit {name}: {source}")]
     Limit { name: &'static str, source: nix::Error },
     #[error("giving up rights: {0}")]
@@ -92,6 +94,9 @@ fn perform(args: &[OsString]) -> Result<i32, Error> {
     command.args(arguments).envs(mandate.env.iter().cloned());
     if mandate.keep {
         return keeper::keep(&mut command).map_err(start);
+    }
+    if mandate.session {
+        nix::unistd::setsid().map_err(Error::Session)?;
     }
     confine(&mandate)?;
     if mandate.forwards.is_empty() {

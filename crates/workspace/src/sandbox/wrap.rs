@@ -92,6 +92,7 @@ impl Sandbox {
                 args.push(spec.program.clone().into());
             }
             None => {
+                args.push("--new-session".into());
                 for (name, value) in for_loader {
                     args.extend(["--setenv".into(), name.into(), value]);
                 }
@@ -112,6 +113,10 @@ impl Sandbox {
             access: self.landlock.then_some(access),
             sockets: self.syscalls.then_some(Sockets::Internet),
             env,
+            // Were it bubblewrap that leaves the session, its own first process would leave the
+            // group, too, before it is bound to whoever watches it: killing the group in that
+            // moment would set the box free.
+            session: true,
             ..Mandate::default()
         }
     }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use kapelle_workspace::reaper::running;
+use kapelle_workspace::process::Hold;
+use kapelle_workspace::reaper::{reap, running};
 use kapelle_workspace::sandbox::{Error, HOME};
 use kapelle_workspace::{Walls, Worktree, spawn};
 
@@ -201,6 +202,29 @@ async fn killing_the_sandbox_leaves_no_process_behind() {
     let exit = boxed.wait().await.unwrap();
     assert_eq!(exit.signal, Some(9));
     assert_eq!(running(&store).unwrap(), []);
+}
+
+/// Whenever the kill comes: nothing of a half-made box may be out of its reach. Here without control
+/// groups, which would end what the kill left.
+#[tokio::test]
+async fn a_box_that_is_killed_while_it_is_made_leaves_no_process_behind() {
+    /// A box is made within a few milliseconds; the kills come at moments all over them.
+    const ROUNDS: u32 = 150;
+    const STEP: std::time::Duration = std::time::Duration::from_micros(80);
+    let fixture = Fixture::new();
+    let (worktree, walls) = prepared(&fixture).await;
+    let (sandbox, store) = (sandbox().await, fixture.lease().store);
+    for round in 0..ROUNDS {
+        let mut spec =
+            sandbox.wrap(fixture.shell(worktree.dir(), "exec sleep 1000"), &walls).unwrap();
+        spec.hold = Hold { cgroup: None, joining: Vec::new(), ..spec.hold };
+        let mut boxed = spawn(spec).await.unwrap();
+        tokio::time::sleep(STEP * round).await;
+        boxed.kill();
+        boxed.wait().await.unwrap();
+        let left = running(&store).unwrap();
+        assert_eq!(left, [], "in round {round}; ended now: {:?}", reap(&store).await);
+    }
 }
 
 /// Threads of a runtime come and go. To the kernel one of them is the parent of the sandbox,
