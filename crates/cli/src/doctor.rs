@@ -2,9 +2,9 @@
 
 use kapelle_core::machine;
 use kapelle_workspace::condition::Note;
-use kapelle_workspace::governor;
 use kapelle_workspace::sandbox::{LayerState, Sandboxing};
 use kapelle_workspace::tmux::Tmux;
+use kapelle_workspace::{governor, programs};
 use serde::Serialize;
 
 use crate::args::LookArgs;
@@ -89,7 +89,7 @@ async fn try_session(project: &Project) -> Result<(), Problem> {
 
 /// The first line that a program says about itself, or why it says nothing.
 async fn said_by(program: &str, flag: &str) -> Result<String, String> {
-    let output = tokio::process::Command::new(program).arg(flag).output().await;
+    let output = tokio::process::Command::new(programs::named(program)).arg(flag).output().await;
     let output = output.map_err(|error| format!("{program} cannot be run: {error}"))?;
     let said = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("").to_owned();
     match output.status.success() {
@@ -119,7 +119,8 @@ fn judge_sessions(tmux: Result<String, String>, script: Result<String, String>) 
 }
 
 async fn git() -> Finding {
-    let output = tokio::process::Command::new("git").arg("--version").output().await;
+    let output =
+        tokio::process::Command::new(programs::named("git")).arg("--version").output().await;
     let found = match output {
         Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Err(error) => error.to_string(),

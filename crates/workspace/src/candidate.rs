@@ -41,9 +41,9 @@ pub async fn build(
     message: &str,
     trailers: &[(&str, &str)],
 ) -> Result<Candidate, Error> {
-    // Nearly always both answers are needed, and neither waits for the other.
-    let (relation, merged) =
-        tokio::join!(relation(repo.git(), onto, change), merged(repo.git(), onto, change));
+    // Nearly always both answers are needed, and neither waits for the other. The longer begins first.
+    let (merged, relation) =
+        tokio::join!(merged(repo.git(), onto, change), relation(repo.git(), onto, change));
     let seconds = match relation? {
         Relation::Contained => return Ok(Candidate::AlreadyThere),
         Relation::OnTop => return Ok(Candidate::Built(change.clone())),

@@ -27,6 +27,8 @@ use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
+use crate::programs;
+
 /// The identity of every commit that Kapelle itself makes.
 pub const IDENTITY_NAME: &str = "Kapelle";
 pub const IDENTITY_EMAIL: &str = "kapelle@localhost";
@@ -226,7 +228,7 @@ impl Git {
     /// Not killed when the caller loses interest: a git that is cut short leaves its locks in
     /// the user's repository, and a git that goes on ends by itself.
     fn command(&self, args: &[OsString]) -> Command {
-        let mut command = Command::new("git");
+        let mut command = Command::new(programs::named("git"));
         command.current_dir(&self.dir).env_clear().envs(&self.env).process_group(0);
         let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -269,8 +271,7 @@ async fn ended(mut child: Child, accepted: &[i32], args: &[OsString]) -> Result<
 }
 
 fn environment() -> BTreeMap<OsString, OsString> {
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let mut env = BTreeMap::from([(OsString::from("PATH"), path)]);
+    let mut env = BTreeMap::from([(OsString::from("PATH"), programs::search_path())]);
     for (name, value) in [
         ("LC_ALL", "C"),
         // A directory that cannot exist: git would read ignore rules and attributes there.

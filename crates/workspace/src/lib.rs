@@ -17,6 +17,7 @@ pub mod governor;
 pub mod kept;
 mod locks;
 pub mod process;
+pub mod programs;
 pub mod reaper;
 pub mod repository;
 pub mod rewrite;

@@ -221,8 +221,12 @@ impl Repository {
         let name = format!("refs/heads/{branch}");
         let note = "kapelle: advance";
         let _noted = self.note_locks(&[self.lock_of(&name)])?;
-        let prepared = self.git.prepare(Move { name: &name, from, to, note }).await?;
-        match self.hindrance(branch, from, to).await {
+        let wanted = Move { name: &name, from, to, note };
+        // The looking takes longer than the lock, and begins first.
+        let (hindrance, prepared) =
+            tokio::join!(self.hindrance(branch, from, to), self.git.prepare(wanted));
+        let prepared = prepared?;
+        match hindrance {
             Ok(None) => {}
             Ok(Some(answer)) => {
                 prepared.abandon().await;

@@ -16,7 +16,7 @@ use kapelle_core::limits;
 use tokio::process::Command;
 
 use crate::process::{Exit, LEASE_VARIABLE, Lease, Spec, TAIL_CHARS_MAX};
-use crate::reaper;
+use crate::{programs, reaper};
 
 /// Characters have up to four bytes.
 const TAIL_BYTES_MAX: u64 = 4 * TAIL_CHARS_MAX as u64;
@@ -155,7 +155,7 @@ impl Tmux {
     }
 
     fn command(&self, args: Vec<OsString>) -> Command {
-        let mut command = Command::new("tmux");
+        let mut command = Command::new(programs::named("tmux"));
         command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
         command.arg("-f").arg("/dev/null").arg("-S").arg(&self.socket);
         command.args(args);

@@ -33,6 +33,28 @@ fn a_command_runs_in_the_box_of_an_agent() {
     assert_eq!(fixture.git(&["show", "salvage:new"]), "mine");
 }
 
+/// A relative entry of `PATH` leads into the repository, where anybody may have put a `git`.
+#[test]
+fn no_program_of_kapelles_own_is_taken_from_the_repository() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = Fixture::with_agent("true");
+    let taken = fixture.path("taken");
+    for name in ["git", "bwrap", "tmux", "script"] {
+        let program = fixture.repo().join(name);
+        fs::write(&program, format!("#!/bin/sh\necho {name} >> {}\n", taken.display())).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let shadowed = format!(".:{PATH}");
+    for args in [["doctor"].as_slice(), &["recover"], &["sandbox", "run", "--", "true"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kapelle"));
+        command.args(args).current_dir(fixture.repo());
+        let ended = Live::start(fixture.hermetic(&mut command, &shadowed)).ended();
+        let ran = fs::read_to_string(&taken).unwrap_or_default();
+        assert_eq!(ran, "", "{args:?}");
+        ended.expect(0);
+    }
+}
+
 /// As with an agent: what was committed and is no longer in the tree is somebody's work, too.
 #[test]
 fn commits_that_were_made_in_a_box_are_kept() {

@@ -11,6 +11,7 @@ use super::container::Engine;
 use super::mandate::{Access, Mandate, Sockets};
 use super::mounts::{self, Users};
 use super::{Layer, LayerState, Sandbox, Sandboxing, Shape};
+use crate::programs::find;
 
 const INSTALL_HINT: &str = "install bubblewrap: apt-get install bubblewrap, dnf install bubblewrap or pacman -S bubblewrap";
 
@@ -275,17 +276,4 @@ fn said(output: &Output) -> String {
 
 fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .filter(|dir| dir.is_absolute())
-        .map(|dir| dir.join(program))
-        .find(|candidate| is_executable(candidate))
-}
-
-fn is_executable(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
