@@ -23,7 +23,7 @@ const BRANCHES_KEPT_MAX: usize = 64;
 /// Of the commits that an agent turned its back on, the last ones are kept. One that amends without
 /// end keeps its machine busy enough.
 const LOST_KEPT_MAX: usize = 16;
-const REFLOG_LOOKED_MAX: usize = 200;
+const LOST_LOOKED_MAX: usize = 200;
 
 impl Worktree {
     /// The walls around an agent in this tree. `private` becomes its git directory; it must lie
@@ -106,13 +106,12 @@ impl Worktree {
         Ok(names)
     }
 
-    /// Keeps the commits that nothing names any more, such as those before an amendment or a reset.
+    /// Keeps the commits that no branch names: those before an amendment or a reset, and those in
+    /// worktrees that the agent made itself.
     async fn keep_lost(&self, private: &Path, theirs: &Git, prefix: &str) -> Result<Vec<String>> {
-        if !private.join("logs/HEAD").exists() {
-            return Ok(Vec::new());
-        }
-        let asked = args!["log", "--walk-reflogs", "--format=%H", "HEAD"];
-        let asked = [asked, args!["-n", REFLOG_LOOKED_MAX.to_string()]].concat();
+        let asked = args!["rev-list", "--ignore-missing", "--date-order", "--reflog", "--all"];
+        let looked = args!["-n", LOST_LOOKED_MAX.to_string(), "--not", "--branches"];
+        let asked = [asked, looked].concat();
         let walked = theirs.run_accepting(&[0, 128], asked).await?;
         let mut names = Vec::new();
         // The newest first: those that it is built on come along with it.
