@@ -102,8 +102,11 @@ pub enum StoreCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kapelle sandbox run -- sh -c 'cat ~/.ssh/id_ed25519'
-  kapelle sandbox run -- cargo test")]
+  kapelle sandbox run --role developer -- cargo test")]
 pub struct SandboxRunArgs {
+    /// The role whose agent's box it is, with what only that agent may read
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<String>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,

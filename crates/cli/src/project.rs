@@ -214,6 +214,17 @@ impl Project {
         roles.map(|(role, config)| Ok((*role, self.driver(config)?))).collect()
     }
 
+    /// What the agent of one role may read beside what every agent may.
+    pub fn readable_by(&self, role: &str) -> Result<Vec<PathBuf>, Problem> {
+        let mut roles = self.config.roles.iter();
+        let Some((_, config)) = roles.find(|(known, _)| known.name() == role) else {
+            let known: Vec<_> = self.config.roles.keys().map(|role| role.name()).collect();
+            let hint = format!("roles with an agent here: {}", known.join(", "));
+            return Err(Problem::usage(format!("no agent has the role {role}")).hint(hint));
+        };
+        Ok(self.driver(config)?.readable)
+    }
+
     fn driver(&self, config: &RoleConfig) -> Result<Driver, Problem> {
         let mut readable = self.places(&config.readable)?;
         if let Some(scenario) = &config.scripted {

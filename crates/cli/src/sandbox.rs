@@ -124,6 +124,9 @@ pub async fn run(args: SandboxRunArgs) -> Result<Exit, Problem> {
     let tree = Worktree::prepare(&project.repo, &place.tree(), &head).await?;
     let mut walls = tree.walls(&place.git()).await?;
     walls.readable.extend(project.readable()?);
+    if let Some(role) = &args.role {
+        walls.readable.extend(project.readable_by(role)?);
+    }
     let (program, arguments) =
         args.command.split_first().ok_or_else(|| Problem::usage("there is no command"))?;
     let spec = Spec {

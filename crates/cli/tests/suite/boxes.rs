@@ -55,6 +55,25 @@ fn no_program_of_kapelles_own_is_taken_from_the_repository() {
     }
 }
 
+/// What only one agent may read is read in that agent's box, and in no other.
+#[test]
+fn the_box_of_a_role_has_what_its_agent_may_read() {
+    let fixture = Fixture::new();
+    let (agent, notes) = (fixture.script("agent.sh", "true"), fixture.path("notes"));
+    fs::write(&notes, "for testers\n").unwrap();
+    let config = format!(
+        "[roles.developer]\ncommand = [{agent:?}]\n[roles.tester]\ncommand = [{agent:?}]\nreadable = [{notes:?}]\n"
+    );
+    fixture.commit("kapelle.toml", &config);
+    let read = |role: &str| {
+        let notes = notes.to_str().unwrap();
+        fixture.kapelle(&["sandbox", "run", "--role", role, "--", "cat", notes])
+    };
+    assert_eq!(read("tester").expect(0).stdout, "for testers\n");
+    read("developer").expect(1);
+    read("judge").expect(2).says("no agent has the role judge").says("developer, tester");
+}
+
 /// As with an agent: what was committed and is no longer in the tree is somebody's work, too.
 #[test]
 fn commits_that_were_made_in_a_box_are_kept() {
