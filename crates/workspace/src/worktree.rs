@@ -70,6 +70,8 @@ pub enum Error {
     RefusedName { path: PathBuf },
     #[error("the history in {dir} cannot be kept here: {reason}")]
     OtherHistory { dir: PathBuf, reason: &'static str },
+    #[error("{name} could not be fetched from {dir}")]
+    NotFetched { dir: PathBuf, name: String },
     #[error("{dir} holds more than {limit} repositories")]
     TooManyHistories { dir: PathBuf, limit: usize },
     #[error("{found}; take it out of the change, and never write secrets into files")]

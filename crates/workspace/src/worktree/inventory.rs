@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -59,10 +60,13 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
                 continue;
             }
             if entry.file_name() == ".git" {
-                if !relative.as_os_str().is_empty() {
-                    found.nested.push(relative.clone());
+                if relative.as_os_str().is_empty() {
+                    continue;
                 }
-                continue;
+                if kind.is_symlink() || leads_to_a_repository(&entry.path(), kind.is_dir()) {
+                    found.nested.push(relative.clone());
+                    continue;
+                }
             }
             if is_refused(&entry.file_name(), kind.is_symlink()) {
                 found.refused.push(relative.join(entry.file_name()));
@@ -80,6 +84,23 @@ pub(super) fn walk(top: &Path) -> Result<Inventory> {
     found.nested.sort();
     found.refused.sort();
     Ok(found)
+}
+
+/// Whether a `.git` is what git takes it for. Whatever else has the name is only somebody's file.
+fn leads_to_a_repository(path: &Path, is_dir: bool) -> bool {
+    if is_dir {
+        return is_git_dir(path);
+    }
+    const START: &[u8] = b"gitdir:";
+    let mut start = [0; START.len()];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == START
+}
+
+/// Whether there is, or was, a history in it. A `HEAD` that is gone takes no commit along.
+pub(super) fn is_git_dir(path: &Path) -> bool {
+    let has = |name: &str| path.join(name).symlink_metadata().is_ok();
+    path.join("objects").is_dir() && (has("HEAD") || has("refs") || has("packed-refs"))
 }
 
 /// Whether git takes no such name, because on some file system it means `.git`. A link may not be

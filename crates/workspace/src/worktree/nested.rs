@@ -6,7 +6,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::{Error, KEPT_BYTES_MAX, Result, Worktree, aside, inventory, plain_name};
+use super::{Error, Result, Worktree, aside, inventory, plain_name};
 
 /// An agent makes a repository or two; whoever makes more is not keeping work in them.
 const HISTORIES_KEPT_MAX: usize = 64;
@@ -37,13 +37,9 @@ impl Worktree {
         let mut names = Vec::new();
         for place in git_dirs {
             let git_dir = top.join(&place);
-            let bytes = inventory::leave_files_only(git_dir.clone()).await?;
-            if bytes > KEPT_BYTES_MAX {
-                return Err(Error::TooLarge { dir: git_dir, bytes, limit: KEPT_BYTES_MAX });
-            }
             let place = place.to_string_lossy();
             let place = plain_name(place.strip_suffix("/.git").unwrap_or(&place));
-            names.extend(self.keep_history(&git_dir, &format!("{reference}/in/{place}")).await?);
+            names.extend(self.keep_git_dir(&git_dir, &format!("{reference}/in/{place}")).await?);
         }
         Ok(names)
     }
@@ -84,7 +80,7 @@ fn git_dirs(top: &Path, places: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
             continue;
         }
         inventory::allow(&dir, &known, inventory::OWNER_ALL)?;
-        if dir.join("HEAD").symlink_metadata().is_ok() && dir.join("objects").is_dir() {
+        if inventory::is_git_dir(&dir) {
             open.push((place.join("modules"), depth + 1));
             found.push(place);
         } else {

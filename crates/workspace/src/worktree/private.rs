@@ -6,13 +6,15 @@
 //! git's record of the worktree are not even visible. New objects stay in the private directory,
 //! so the user's `git gc` never meets a commit that it cannot find.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Error, Result, Worktree, inventory, removal, write};
+use super::{Error, KEPT_BYTES_MAX, Result, Worktree, inventory, removal, write};
+use crate::commit;
 use crate::git::{Git, IDENTITY_EMAIL, IDENTITY_NAME, args};
 use crate::sandbox::{Limits, Network, Overlay, StandIn, Walls};
+use crate::scratch::Index;
 
 /// Apart from kept trees: git has no reference below another one.
 const KEPT_COMMITS_PREFIX: &str = "refs/kapelle/kept-git/";
@@ -66,27 +68,53 @@ impl Worktree {
     pub async fn keep_commits(&self, private: &Path, reference: &str) -> Result<Vec<String>> {
         let mut names = Vec::new();
         // First: what is in the tree may be a clone of it.
-        if private.join("HEAD").symlink_metadata().is_ok() {
-            names.extend(self.keep_history(private, reference).await?);
+        if inventory::is_git_dir(private) {
+            names.extend(self.keep_git_dir(private, reference).await?);
             names.extend(self.keep_below(private, vec!["modules".into()], reference).await?);
         }
         names.extend(self.keep_nested(reference).await?);
         Ok(names)
     }
 
-    /// The same for one git directory.
-    pub(super) async fn keep_history(
+    /// The same for one git directory. If its history cannot be fetched, for whatever reason, the
+    /// directory itself is kept, as files: what our git cannot read must not pass for nothing.
+    pub(super) async fn keep_git_dir(
         &self,
         git_dir: &Path,
         reference: &str,
     ) -> Result<Vec<String>> {
+        let bytes = inventory::leave_files_only(git_dir.into()).await?;
+        if bytes > KEPT_BYTES_MAX {
+            return Err(Error::TooLarge { dir: git_dir.into(), bytes, limit: KEPT_BYTES_MAX });
+        }
+        match self.keep_history(git_dir, reference).await {
+            Ok(names) => Ok(names),
+            Err(_unreadable) => Ok(vec![self.keep_files(git_dir, reference).await?]),
+        }
+    }
+
+    async fn keep_files(&self, git_dir: &Path, reference: &str) -> Result<String> {
+        let index = Index::new(&self.repo)?;
+        let git = index.git(&self.repo, git_dir);
+        git.run(args!["add", "--all", "--force", "--", "."]).await?;
+        let tree = git.text(args!["write-tree"]).await?;
+        let message = format!("Kept from {}", git_dir.display());
+        let git = commit::dated(self.repo.git(), &self.base).await?;
+        let commit = commit::write(&git, &tree, &[], &message, &[]).await?;
+        let name = format!("{KEPT_COMMITS_PREFIX}{reference}/files");
+        let name = self.repo.name_for(name, commit.as_str()).await?;
+        self.repo.git().run(args!["update-ref", name, commit.as_str()]).await?;
+        Ok(name)
+    }
+
+    async fn keep_history(&self, git_dir: &Path, reference: &str) -> Result<Vec<String>> {
         self.disarm(git_dir).await?;
         let theirs = self.repo.git().on(git_dir);
         let prefix = format!("{KEPT_COMMITS_PREFIX}{reference}/");
         let mut names = Vec::new();
         let mut refspecs = Vec::new();
-        for (commit, name) in tips(&theirs).await? {
-            // A name for something that is not there would keep git from fetching the rest.
+        for (commit, name) in tips(&theirs, self.repo.git()).await? {
+            // Something that is not there would keep git from fetching the rest.
             if self.repo.git().holds(&commit).await? || !theirs.knows(&commit).await? {
                 continue;
             }
@@ -98,11 +126,17 @@ impl Worktree {
             }
             let to = format!("{prefix}{}", name.trim_start_matches("refs/"));
             let to = self.repo.name_for(to, &commit).await?;
-            refspecs.push(format!("{name}:{to}").into());
+            refspecs.push(format!("{commit}:{to}").into());
             names.push(to);
         }
         self.fetch(git_dir, refspecs).await?;
         names.extend(self.keep_lost(git_dir, &theirs, &prefix).await?);
+        // Git leaves out what is built on the end of a shallow clone, and says nothing of it.
+        for name in &names {
+            if self.repo.reference(name).await?.is_none() {
+                return Err(Error::NotFetched { dir: git_dir.into(), name: name.clone() });
+            }
+        }
         Ok(names)
     }
 
@@ -141,10 +175,13 @@ impl Worktree {
     /// Makes a git directory that an agent had one that can be asked. Its settings may name programs,
     /// `commondir` would lead to other settings, and `alternates` to any repository of the person.
     async fn disarm(&self, private: &Path) -> Result<()> {
-        inventory::leave_files_only(private.into()).await?;
         self.refuse_other_history(private)?;
         for name in ["config", "commondir", "objects/info/alternates"] {
-            removal::remove(private.join(name)).await?;
+            set_aside(&private.join(name)).await?;
+        }
+        let head = private.join("HEAD");
+        if head.symlink_metadata().is_err() {
+            write(&head, format!("{}\n", self.base).as_bytes())?;
         }
         self.write_settings(private)
     }
@@ -183,10 +220,27 @@ impl Worktree {
     }
 }
 
-/// The commits that have a name in an agent's git directory, each with it.
-async fn tips(theirs: &Git) -> Result<Vec<(String, String)>> {
+/// Puts a file out of the way of git. If the directory is kept as files, it is part of it.
+async fn set_aside(path: &Path) -> Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".theirs");
+    let aside = PathBuf::from(aside);
+    if path.symlink_metadata().is_ok() && aside.symlink_metadata().is_err() {
+        return std::fs::rename(path, &aside)
+            .map_err(|source| Error::File { path: path.into(), source });
+    }
+    removal::remove(path.into()).await
+}
+
+/// The commits that have a name in an agent's git directory and not the same in the person's
+/// repository, each with it.
+async fn tips(theirs: &Git, ours: &Git) -> Result<Vec<(String, String)>> {
     let asked = args!["for-each-ref", "--format=%(objectname) %(refname)"];
-    let named = theirs.text([asked, args!["refs/heads", "refs/stash"]].concat()).await?;
+    let asked = [asked, args!["refs/heads", "refs/tags", "refs/stash"]].concat();
+    let (named, known) = (theirs.text(asked.clone()).await?, ours.text(asked).await?);
+    let known: BTreeSet<&str> = known.lines().collect();
+    let named: Vec<&str> = named.lines().filter(|line| !known.contains(line)).collect();
+    let named = named.join("\n");
     let head = args!["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
     let head = theirs.run_accepting(&[0, 1], head).await?;
     let all = format!("{named}\n{} HEAD", String::from_utf8_lossy(&head.stdout).trim());

@@ -448,9 +448,88 @@ async fn a_history_that_cannot_be_read_is_not_taken_for_none() {
     git_in(&dir, &["init", "--quiet", "--object-format=sha256"]);
     git_in(&dir, &["add", "."]);
     git_in(&dir, &["commit", "--quiet", "--message", "other names"]);
-    let refused = worktree.keep_commits(&fixture.path("none"), "7").await;
-    let Err(Error::OtherHistory { dir: named, .. }) = refused else { panic!("{refused:?}") };
-    assert_eq!(named, dir.join(".git"));
+    let kept = worktree.keep_commits(&fixture.path("none"), "7").await.unwrap();
+    assert_eq!(kept, ["refs/kapelle/kept-git/7/in/sub/files"]);
+    assert_restored(&fixture, &kept[0], "other names");
+}
+
+/// What was kept as files is a git directory again once it is written somewhere.
+fn assert_restored(fixture: &Fixture, name: &str, subject: &str) {
+    let dir = fixture.path("restored");
+    fs::create_dir_all(dir.join("refs")).unwrap();
+    let archive = fixture.path("restored.tar");
+    fixture.git(&["archive", "--output", archive.to_str().unwrap(), name]);
+    let mut unpack = std::process::Command::new("tar");
+    assert!(unpack.arg("-xf").arg(&archive).arg("-C").arg(&dir).status().unwrap().success());
+    let theirs = dir.join("config.theirs");
+    if theirs.exists() {
+        fs::rename(theirs, dir.join("config")).unwrap();
+    }
+    assert_eq!(git_in(&dir, &["--git-dir=.", "log", "-1", "--format=%s", "--all"]), subject);
+}
+
+/// Git fetches nothing from a shallow clone that is built on its end, and calls that a success.
+#[tokio::test]
+async fn commits_in_a_shallow_clone_outlive_it() {
+    let fixture = Fixture::new();
+    fixture.commit("second", "2\n");
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    let other = Fixture::new();
+    other.commit("a", "1\n");
+    other.commit("b", "2\n");
+    let from = format!("file://{}", other.path("repo").display());
+    git_in(worktree.dir(), &["clone", "--quiet", "--depth=1", &from, "vendor"]);
+    let clone = worktree.dir().join("vendor");
+    git_in(&clone, &["checkout", "--quiet", "-b", "mine"]);
+    git_in(&clone, &["commit", "--quiet", "--allow-empty", "--message", "on a shallow end"]);
+    let kept = worktree.keep_commits(&fixture.path("none"), "7").await.unwrap();
+    assert_eq!(kept, ["refs/kapelle/kept-git/7/in/vendor/files"]);
+    assert_restored(&fixture, &kept[0], "on a shallow end");
+}
+
+/// A `HEAD` may be a link, by git's own settings, or gone by accident. The commits are still there.
+#[tokio::test]
+async fn commits_of_an_agent_outlive_its_head() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    for (number, name) in ["link", "gone"].into_iter().enumerate() {
+        let private = fixture.path(&format!("attempt/{name}"));
+        worktree.walls(&private).await.unwrap();
+        let agent = agent_in(worktree.dir(), &private);
+        agent(&["checkout", "--quiet", "-b", name]);
+        agent(&["commit", "--quiet", "--allow-empty", "--message", name]);
+        agent(&["tag", "--annotate", "--message", "mine", "marked"]);
+        fs::remove_file(private.join("HEAD")).unwrap();
+        if number == 0 {
+            let branch = format!("refs/heads/{name}");
+            std::os::unix::fs::symlink(branch, private.join("HEAD")).unwrap();
+        }
+        let kept = worktree.keep_commits(&private, name).await.unwrap();
+        let names = [format!("heads/{name}"), "tags/marked".into()]
+            .map(|it| format!("refs/kapelle/kept-git/{name}/{it}"));
+        assert_eq!(kept, names);
+        assert_eq!(fixture.git(&["show", "-s", "--format=%s", &kept[0]]), name);
+        worktree::remove_private(&private).await.unwrap();
+    }
+}
+
+/// A `.git` need not be git's. What lies in it is somebody's files.
+#[tokio::test]
+async fn what_only_has_the_name_of_a_repository_is_kept() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let base = fixture.head();
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &base).await.unwrap();
+    write(&worktree.dir().join("a/.git/notes"), "precious\n");
+    write(&worktree.dir().join("b/.git"), "precious\n");
+    for number in 0..500 {
+        fs::create_dir_all(worktree.dir().join(format!("many/{number}/.git"))).unwrap();
+    }
+    let kept = worktree.keep("named").await.unwrap();
+    let found = repo.changed_paths(&base, kept.commit().unwrap()).await.unwrap();
+    assert_eq!(found, ["a/refused-.git/notes", "b/refused-.git"]);
 }
 
 /// Git takes some names on no machine, because on some machine they mean `.git`. The agent is told,
