@@ -108,7 +108,8 @@ fn judge_sessions(tmux: Result<String, String>, script: Result<String, String>) 
             let hint = format!("tmux {major}.{minor} or newer is needed: update it, {instead}");
             (false, said, Some(hint))
         }
-        // Not every `script` is that of util-linux, which records as it goes and gives the exit code.
+        // Not every `script` is that of util-linux, which records as it goes and gives the exit code,
+        // and comes with `flock`.
         (_, Err(missing)) => {
             let hint = format!("apt-get install bsdutils or util-linux, {instead}");
             (false, missing, Some(hint))

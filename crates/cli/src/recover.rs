@@ -22,12 +22,15 @@ pub async fn recover(args: &RecoverArgs) -> Result<Exit, Problem> {
     sandbox::keep_abandoned(&project).await?;
     let all = kept::list(&project.repo).await?;
     let Some(name) = &args.name else { return list(&project, &all, args.json).await };
-    let found: Vec<&KeptWork> = all.iter().filter(|work| work.name == *name).collect();
+    let named = all.iter().filter(|work| work.name == *name || work.reference() == *name);
     // A tree and a change of the same attempt have the same name; the tree has everything.
-    let Some(work) = found.first() else {
+    let Some(work) = named.min_by_key(|work| work.kind) else {
         return Err(Problem::refused(format!("nothing was kept as {name}"))
             .hint("`kapelle recover` lists what was"));
     };
+    if work.is_partial {
+        say("files that the project ignores were too much to keep, and are not in it");
+    }
     match (&args.to, &args.branch) {
         (Some(dir), _) => {
             kept::write_files(&project.repo, work, dir).await?;

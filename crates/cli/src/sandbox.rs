@@ -9,7 +9,7 @@ use kapelle_core::Fence;
 use kapelle_workspace::egress::{AllowList, Egress};
 use kapelle_workspace::process::{self, Attached, Hold, Lease, Spec};
 use kapelle_workspace::sandbox::{Backend, BoxProgram, Limits, Sandbox, Sandboxing, Wanted};
-use kapelle_workspace::{Worktree, kept, worktree};
+use kapelle_workspace::{Worktree, kept, reaper, worktree};
 use serde::Serialize;
 
 use crate::args::{LookArgs, SandboxRunArgs};
@@ -119,14 +119,13 @@ pub async fn run(args: SandboxRunArgs) -> Result<Exit, Problem> {
     project.make_state_dir().await?;
     keep_abandoned(&project).await?;
     let sandbox = usable(of_project(&project).await?)?;
+    let of_role = args.role.as_deref().map(|role| project.readable_by(role)).transpose()?;
     let place = Place::make(&project)?;
     let head = project.repo.resolve("HEAD").await?;
     let tree = Worktree::prepare(&project.repo, &place.tree(), &head).await?;
     let mut walls = tree.walls(&place.git()).await?;
     walls.readable.extend(project.readable()?);
-    if let Some(role) = &args.role {
-        walls.readable.extend(project.readable_by(role)?);
-    }
+    walls.readable.extend(of_role.unwrap_or_default());
     let (program, arguments) =
         args.command.split_first().ok_or_else(|| Problem::usage("there is no command"))?;
     let spec = Spec {
@@ -134,7 +133,7 @@ pub async fn run(args: SandboxRunArgs) -> Result<Exit, Problem> {
         args: arguments.to_vec(),
         dir: tree.dir().into(),
         env: project.environment(),
-        lease: Lease { store: "try".into(), fence: Fence(u64::from(std::process::id())) },
+        lease: Lease { store: place.store(), fence: Fence(u64::from(std::process::id())) },
         log: "/dev/null".into(),
         hold: Hold::default(),
     };
@@ -188,6 +187,11 @@ impl Place {
         self.dir.join("git")
     }
 
+    /// By which its processes and control groups are known.
+    fn store(&self) -> String {
+        self.name().replace('/', "-")
+    }
+
     /// Under which its work is kept.
     fn name(&self) -> String {
         format!("try/{}", self.dir.file_name().unwrap_or_default().to_string_lossy())
@@ -202,6 +206,7 @@ fn tries(project: &Project) -> PathBuf {
 pub async fn keep_abandoned(project: &Project) -> Result<(), Problem> {
     for left in Worktree::leftovers(&project.repo, &tries(project)).await? {
         let Some(place) = left.dir().parent().and_then(Place::abandoned) else { continue };
+        reaper::reap(&place.store()).await.map_err(Problem::environment)?;
         if let Err(problem) = put_away(left, &place).await {
             say(format!("{}; {}", problem.what, problem.hint.unwrap_or_default()));
         }

@@ -79,6 +79,8 @@ pub(crate) enum Trouble {
     Repository(#[from] repository::Error),
     #[error(transparent)]
     Worktree(#[from] worktree::Error),
+    #[error("{0}")]
+    Change(worktree::Error),
     #[error(transparent)]
     Candidate(#[from] candidate::Error),
     #[error(transparent)]
@@ -118,8 +120,20 @@ impl Trouble {
 
     /// The change is wrong, not the machine: the next attempt is told what to take out.
     fn is_of_the_change(&self) -> bool {
-        use worktree::Error::{RefusedName, Secrets};
-        matches!(self, Trouble::Worktree(Secrets { .. } | RefusedName { .. }))
+        use worktree::Error::{
+            FileTooLarge, NotTaken, RefusedName, Secrets, Submodule, TooLarge, TooMany,
+        };
+        let Trouble::Change(error) = self else { return false };
+        matches!(
+            error,
+            Secrets { .. }
+                | RefusedName { .. }
+                | NotTaken { .. }
+                | Submodule { .. }
+                | FileTooLarge { .. }
+                | TooLarge { .. }
+                | TooMany { .. }
+        )
     }
 }
 

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use kapelle_core::Commit;
 
-use crate::git::{self, Git, args, drivers};
+use crate::git::drivers::{self, Setting};
+use crate::git::{self, Git, args};
 use crate::repository::{Advance, Repository, Result};
 
 /// What became of a delivery.
@@ -60,7 +61,7 @@ impl Repository {
         let sparse = args!["config", "--bool", "core.sparseCheckout"];
         let sparse = git.run_accepting(&[0, 1], sparse).await?.stdout.starts_with(b"true");
         let filters = drivers::overrides(&git).await?;
-        if sparse || filters.iter().any(|setting| setting.starts_with("filter.")) {
+        if sparse || filters.iter().any(Setting::is_of_a_filter) {
             let reason = format!("{target} is checked out in {place} with filters: {by_hand}");
             return Ok(Delivery::Refused { reason });
         }

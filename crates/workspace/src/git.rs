@@ -13,6 +13,7 @@ pub mod drivers;
 mod output;
 mod prepared;
 
+use drivers::Setting;
 pub(crate) use prepared::Move;
 
 use std::collections::BTreeMap;
@@ -104,7 +105,7 @@ pub(crate) use args;
 pub struct Git {
     dir: PathBuf,
     location: Vec<OsString>,
-    overrides: Arc<[String]>,
+    overrides: Arc<[Setting]>,
     env: BTreeMap<OsString, OsString>,
     /// What git reads, if it reads anything. A few lines: a pipe takes them at once.
     input: Option<Arc<str>>,
@@ -165,9 +166,9 @@ impl Git {
         self
     }
 
-    /// The same with further settings (`name=value`) on the command line.
+    /// The same with further settings.
     #[must_use]
-    pub fn overriding(mut self, settings: Vec<String>) -> Git {
+    pub fn overriding(mut self, settings: Vec<Setting>) -> Git {
         self.overrides = settings.into();
         self
     }
@@ -232,8 +233,16 @@ impl Git {
         command.current_dir(&self.dir).env_clear().envs(&self.env).process_group(0);
         let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        for setting in SETTINGS.into_iter().chain(self.overrides.iter().map(String::as_str)) {
+        for setting in SETTINGS {
             command.arg("-c").arg(setting);
+        }
+        // On a command line a name could not have a `=` in it.
+        if !self.overrides.is_empty() {
+            command.env("GIT_CONFIG_COUNT", self.overrides.len().to_string());
+        }
+        for (number, setting) in self.overrides.iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{number}"), &setting.name);
+            command.env(format!("GIT_CONFIG_VALUE_{number}"), setting.value);
         }
         command.args(&self.location).args(args);
         command

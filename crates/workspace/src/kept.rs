@@ -32,6 +32,9 @@ impl Kind {
     }
 }
 
+/// How the message of a kept tree ends if ignored files were too much to keep.
+pub(crate) const WITHOUT_IGNORED: &str = ", without ignored files";
+
 const PLACES: [(&str, Kind); 3] = [
     ("refs/kapelle/kept/", Kind::Tree),
     ("refs/kapelle/kept-git/", Kind::Commits),
@@ -46,13 +49,25 @@ pub struct KeptWork {
     pub commit: Commit,
     /// When, as git says it.
     pub at: String,
+    /// Ignored files were too much to keep.
+    pub is_partial: bool,
+}
+
+impl KeptWork {
+    /// Its full name, which nothing else has.
+    #[must_use]
+    pub fn reference(&self) -> String {
+        let place = PLACES.iter().find(|(_, kind)| *kind == self.kind);
+        format!("{}{}", place.map_or("", |(place, _)| place), self.name)
+    }
 }
 
 /// Everything that was kept, the newest first.
 pub async fn list(repo: &Repository) -> Result<Vec<KeptWork>> {
     let mut asked = args!["for-each-ref", "--sort=-committerdate"];
     asked.push(format!("--count={KEPT_LISTED_MAX}").into());
-    asked.extend(args!["--format=%(refname)%00%(objectname)%00%(committerdate:iso)"]);
+    let format = "%(refname)%00%(objectname)%00%(committerdate:iso)%00%(contents:subject)";
+    asked.push(format!("--format={format}").into());
     asked.extend(PLACES.iter().map(|(place, _)| std::ffi::OsString::from(place)));
     let listed = repo.git().text(asked).await?;
     Ok(listed.lines().filter_map(parse).collect())
@@ -72,7 +87,9 @@ fn parse(line: &str) -> Option<KeptWork> {
     let mut fields = line.split('\0');
     let (reference, commit, at) = (fields.next()?, fields.next()?, fields.next()?);
     let (name, kind) = parted(reference)?;
-    Some(KeptWork { kind, name: name.into(), commit: commit.parse().ok()?, at: at.into() })
+    let is_partial = kind == Kind::Tree && fields.next()?.ends_with(WITHOUT_IGNORED);
+    let commit = commit.parse().ok()?;
+    Some(KeptWork { kind, name: name.into(), commit, at: at.into(), is_partial })
 }
 
 /// What differs from the commit that the work began from.

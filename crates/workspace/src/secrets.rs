@@ -24,8 +24,10 @@ pub const INLINE_MARK: &str = "kapelle:allow-secret";
 /// Findings that are told; whoever leaks more has to look at all of it anyway.
 pub const FINDINGS_MAX: usize = 20;
 
-/// Past this a line is machine-made. The rest of it is not looked at.
-const LINE_BYTES_MAX: usize = 64 << 10;
+/// Past this a line is machine-made, and looked at piece by piece. The pieces overlap by more than
+/// what is looked for has.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+const OVERLAP_BYTES: usize = 1 << 10;
 
 /// Nothing that is looked for is shorter without a gap: `-----BEGIN`.
 const RUN_BYTES_MIN: usize = 10;
@@ -100,6 +102,7 @@ pub(crate) async fn scan(
         }
     }
     found.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+    found.dedup();
     found.truncate(FINDINGS_MAX);
     Ok(Findings(found))
 }

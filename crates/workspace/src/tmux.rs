@@ -6,6 +6,7 @@
 //! was killed; the reaper of the next start ends what runs in it.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -41,13 +42,16 @@ pub struct Tmux {
     socket: PathBuf,
 }
 
-/// A session that was started.
+/// A session that was started. Its command does not outlive this, nor whoever has it.
 #[derive(Debug)]
 pub struct Session {
     tmux: Tmux,
     name: String,
     lease: Lease,
     exit: PathBuf,
+    /// Locked. The kernel lets go of the lock with our process, however that ends, and the session
+    /// waits for it.
+    _held: File,
 }
 
 impl Tmux {
@@ -86,16 +90,23 @@ impl Tmux {
         }
         // `script` gives the command a terminal and writes down what it prints, all of it before it
         // ends; the pipes of tmux may lose the end. Then the exit code is left. However it ends, its
-        // end is called out.
-        let run = "trap 'tmux -S \"$4\" wait-for -S \"$5\"' EXIT; trap 'exit 129' HUP TERM; \
+        // end is called out. If we end first, all of it is killed; without the terminal that `script`
+        // had for it, the command is, too.
+        let run = "flock \"$6\" sh -c 'kill -9 -\"$1\"' kill $$ & owner=$!; \
+                   trap 'kill $owner; tmux -S \"$4\" wait-for -S \"$5\"' EXIT; \
+                   trap 'exit 129' HUP TERM; \
                    script -qef -c \"$1\" \"$2\"; echo $? > \"$3\"";
         args.extend(["--", "/bin/sh", "-c", run, "kapelle"].map(OsString::from));
         args.extend([quoted(&spec.joining()), spec.log.clone().into(), exit.clone().into()]);
         args.extend([self.socket.clone().into(), done(&spec.lease).into()]);
-        std::fs::File::create(&spec.log)
-            .map_err(|source| Error::File { path: spec.log.clone(), source })?;
+        let owner = spec.log.with_extension("owner");
+        let held = File::create(&owner).and_then(|file| file.lock().map(|()| file));
+        let held = held.map_err(|source| Error::File { path: owner.clone(), source })?;
+        args.push(owner.into());
+        File::create(&spec.log).map_err(|source| Error::File { path: spec.log.clone(), source })?;
         self.run("new-session", args).await?;
-        Ok(Session { tmux: self.clone(), name: name.into(), lease: spec.lease.clone(), exit })
+        let (tmux, name, lease) = (self.clone(), name.into(), spec.lease.clone());
+        Ok(Session { tmux, name, lease, exit, _held: held })
     }
 
     /// Starts a session that does nothing, as the sessions of agents are started.
@@ -259,7 +270,7 @@ fn done(lease: &Lease) -> String {
 /// The end of what was collected, without the carriage returns of a terminal.
 fn tail_of(log: &Path) -> String {
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(log).and_then(|mut file| {
+    let read = File::open(log).and_then(|mut file| {
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES_MAX)))?;
         file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)

@@ -20,12 +20,13 @@ use kapelle_core::Commit;
 
 use crate::commit;
 use crate::git::{self, args};
+use crate::kept::WITHOUT_IGNORED;
 use crate::repository::{self, Repository};
 use crate::secrets;
 use inventory::Inventory;
 pub use private::remove_private;
 pub use removal::remove_scrap;
-use snapshot::Ignored;
+use snapshot::{Attributes, Ignored};
 
 /// What is kept of a tree at most. Beyond it, ignored files (build output, nearly always) are
 /// left out; if the rest alone is more than this, the tree stays where it is.
@@ -68,6 +69,8 @@ pub enum Error {
     TooManyBranches { dir: PathBuf, limit: usize },
     #[error("git takes no file of the name {}; give it another", path.display())]
     RefusedName { path: PathBuf },
+    #[error("git does not take what is in the tree: {said}")]
+    NotTaken { said: String },
     #[error("the history in {dir} cannot be kept here: {reason}")]
     OtherHistory { dir: PathBuf, reason: &'static str },
     #[error("{name} could not be fetched from {dir}")]
@@ -230,10 +233,13 @@ impl Worktree {
             return Err(Error::Submodule { path });
         }
         self.refuse_too_much(&found).await?;
-        let tree = snapshot::tree(self, &found, Ignored::LeftOut).await;
-        let tree = tree.map_err(|error| match found.refused.first() {
-            Some(path) => Error::RefusedName { path: path.clone() },
-            None => error,
+        let tree = snapshot::tree(self, &found, Ignored::LeftOut, Attributes::Obeyed).await;
+        let tree = tree.map_err(|error| match (found.refused.first(), error) {
+            (Some(path), _) => Error::RefusedName { path: path.clone() },
+            (None, Error::Git(git::Error::Failed { stderr, .. })) if !tells_of_disk(&stderr) => {
+                Error::NotTaken { said: stderr }
+            }
+            (None, error) => error,
         })?;
         if tree == self.repo.tree_of(&self.base).await? {
             return Ok(None);
@@ -288,16 +294,20 @@ impl Worktree {
             let weight = snapshot::weight_without_ignored(self, &found).await?;
             self.refuse_too_heavy(weight.bytes)?;
         }
-        let tree = snapshot::tree(self, &found, ignored).await?;
+        let tree = match snapshot::tree(self, &found, ignored, Attributes::Obeyed).await {
+            Ok(tree) => tree,
+            // Attributes may ask of git what cannot be done with the files that there are.
+            Err(_) => snapshot::tree(self, &found, ignored, Attributes::Overlooked).await?,
+        };
         let commit = if tree == self.repo.tree_of(&self.base).await? {
             None
         } else {
-            Some(self.point(&name, &tree).await?)
+            Some(self.point(&name, &tree, ignored).await?)
         };
         Ok(Kept { dir: self.dir.clone(), commit, ignored })
     }
 
-    async fn point(&self, name: &str, tree: &str) -> Result<Commit> {
+    async fn point(&self, name: &str, tree: &str, ignored: Ignored) -> Result<Commit> {
         let earlier = self.repo.reference(name).await?;
         if let Some(earlier) = &earlier
             && self.repo.tree_of(earlier).await? == tree
@@ -306,7 +316,10 @@ impl Worktree {
         }
         let parents: Vec<&Commit> =
             [Some(&self.base), earlier.as_ref()].into_iter().flatten().collect();
-        let message = format!("Kept from {}", self.dir.display());
+        let mut message = format!("Kept from {}", self.dir.display());
+        if ignored == Ignored::LeftOut {
+            message.push_str(WITHOUT_IGNORED);
+        }
         let commit = commit::write(self.repo.git(), tree, &parents, &message, &[]).await?;
         let none = "0".repeat(commit.as_str().len());
         let expected = earlier.as_ref().map_or(none.as_str(), Commit::as_str);
@@ -382,6 +395,13 @@ fn note_beside(dir: &Path) -> PathBuf {
     let mut name = dir.file_name().unwrap_or_default().to_owned();
     name.push(BASE_NOTE_SUFFIX);
     dir.with_file_name(name)
+}
+
+/// Whether git failed for want of room, which is not the fault of what it was given.
+fn tells_of_disk(said: &str) -> bool {
+    ["No space left", "Disk quota exceeded", "Input/output error"]
+        .iter()
+        .any(|why| said.contains(why))
 }
 
 /// The directory with a parent that exists and has no symbolic links in it.

@@ -49,6 +49,37 @@ fn a_name_that_git_refuses_is_sent_back_and_all_is_kept() {
     fixture.assert_tidy();
 }
 
+/// What is too much, or a file that git cannot take, is the change's fault and not the machine's. Of
+/// a tree and a change with the same name the tree is given back: it has everything.
+#[test]
+fn too_large_a_file_is_sent_back_and_the_tree_is_given_back_whole() {
+    let script = r#"
+        if grep -q 'big has 115343360 bytes' "$KAPELLE_BRIEFING"; then
+            echo text > file; echo scrap > scrap.log
+        else
+            truncate -s 110M big
+        fi"#;
+    let fixture = Fixture::with_agent(script);
+    fixture.commit(".gitignore", "*.log\n");
+    let report = fixture.run(&["make a file", "--yes", "--json"]).expect(0).json();
+    assert_eq!(report["attempts"], 2);
+    let failures = fixture.failures(fixture.task("1")["id"].as_u64().unwrap());
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert_eq!(failures[0].0, "validation_failed", "{failures:?}");
+
+    let kept = fixture.json(&["recover"]);
+    let named = |kind: &str| {
+        let all = kept.as_array().unwrap().iter().filter(|one| one["kind"] == kind);
+        all.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let name = named("change").remove(0);
+    assert!(named("tree").contains(&name), "{kept}");
+    let files = fixture.kapelle(&["recover", &name]).expect(0).stdout;
+    assert_eq!(files, "file\nscrap.log\n");
+    let change = fixture.kapelle(&["recover", &format!("refs/kapelle/changes/{name}")]).expect(0);
+    assert_eq!(change.stdout, "file\n");
+}
+
 #[test]
 fn a_person_can_allow_what_looks_like_a_secret() {
     let script = "printf 'KEY=AKIA%s\\n' Q3EGRIH2NWTLZPSV > sample.env";

@@ -245,7 +245,7 @@ impl Host {
             ("Kapelle-Attempt", fence_text.as_str()),
         ];
         trailers.extend(model.map(|model| ("Kapelle-Model", model)));
-        let change = tree.change(&message, &trailers).await?;
+        let change = tree.change(&message, &trailers).await.map_err(Trouble::Change)?;
         if let Some(change) = &change {
             // Until it is merged nothing else would hold on to it.
             self.repo.hold(&format!("changes/{}", kept_name(briefing, fence)), change).await?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Error, HOME, Walls};
 
-/// Memory is the limit of what an agent may put into `/tmp` and its home, each.
+/// Memory is the limit of what an agent may put into `/tmp`, `/dev/shm` and its home, each.
 const TMPFS_BYTES_MAX: u64 = 1 << 30;
 
 /// Without these, programs find no libraries, no certificates, no names and no time zone. The
@@ -78,8 +78,10 @@ pub(super) fn base(users: Users) -> Vec<OsString> {
         let path = format!("/etc/{name}");
         add(&["--ro-bind-try", &path, &path]);
     }
-    add(&["--proc", "/proc", "--dev", "/dev"]);
     let size = TMPFS_BYTES_MAX.to_string();
+    add(&["--proc", "/proc", "--dev", "/dev"]);
+    // Its devices can be used all the same. What programs share memory by is a place of its own.
+    add(&["--perms", "1777", "--size", &size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
     add(&["--perms", "1777", "--size", &size, "--tmpfs", "/tmp"]);
     add(&["--perms", "0700", "--size", &size, "--tmpfs", HOME]);
     args

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use kapelle_core::Commit;
 
-use super::LINE_BYTES_MAX;
+use super::{OVERLAP_BYTES, PIECE_BYTES_MAX};
 use crate::git::{self, Git, args};
 
 /// In a change that is too large to be looked at in one go, a file beyond this was made by a
@@ -104,8 +104,9 @@ pub fn each_added(diff: &[u8], mut show: impl FnMut(&str, u64, &str)) {
             Some(b'-') if old_left > 0 => old_left -= 1,
             Some(b'+') if new_left > 0 => {
                 new_left -= 1;
-                let text = &raw[1..raw.len().min(LINE_BYTES_MAX + 1)];
-                show(&path, line, &String::from_utf8_lossy(text));
+                for piece in pieces(&raw[1..]) {
+                    show(&path, line, &String::from_utf8_lossy(piece));
+                }
                 line += 1;
             }
             _ => {
@@ -118,6 +119,12 @@ pub fn each_added(diff: &[u8], mut show: impl FnMut(&str, u64, &str)) {
             }
         }
     }
+}
+
+fn pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let last = line.len().saturating_sub(OVERLAP_BYTES).max(1);
+    let starts = (0..last).step_by(PIECE_BYTES_MAX - OVERLAP_BYTES);
+    starts.map(|start| &line[start..line.len().min(start + PIECE_BYTES_MAX)])
 }
 
 /// `b/src/a.rs`, and in quotes where the path has characters that a terminal would not like.
@@ -145,6 +152,22 @@ fn range(text: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A minified file is one line. What is in the middle of it is found, also where it is cut.
+    #[test]
+    fn all_of_a_long_line_is_looked_at() {
+        for at in [PIECE_BYTES_MAX - 3, PIECE_BYTES_MAX + 5, 3 * PIECE_BYTES_MAX, 300_000] {
+            let line = [vec![b'a'; at], b"needle".to_vec(), vec![b'b'; 99_000]].concat();
+            let diff = [b"+++ b/min.js\n@@ -0,0 +1 @@\n+".to_vec(), line, b"\n".to_vec()].concat();
+            let mut seen = 0;
+            each_added(&diff, |_, line, text| {
+                seen += usize::from(line == 1 && text.contains("needle"))
+            });
+            assert!(seen >= 1, "at {at}");
+        }
+        assert_eq!(pieces(b"").count(), 1);
+        assert_eq!(pieces(b"short").collect::<Vec<_>>(), [b"short"]);
+    }
 
     /// An added line may look like a heading of a difference.
     #[test]

@@ -7,6 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use kapelle_core::Commit;
+
 use super::inventory::Inventory;
 use super::{Result, Worktree};
 use crate::git::{Git, args};
@@ -20,14 +22,39 @@ pub(super) enum Ignored {
     LeftOut,
 }
 
+/// What becomes of the files' attributes, by which git may write other bytes than there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attributes {
+    Obeyed,
+    /// As far as git can: versions before 2.41 obey them all the same.
+    Overlooked,
+}
+
+impl Attributes {
+    fn for_git(self, git: Git, base: &Commit) -> Git {
+        /// The tree without files, under both kinds of names.
+        const EMPTY: [&str; 2] = [
+            "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+            "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+        ];
+        match self {
+            Attributes::Obeyed => git,
+            Attributes::Overlooked => {
+                git.set("GIT_ATTR_SOURCE", EMPTY[usize::from(base.as_str().len() == 64)])
+            }
+        }
+    }
+}
+
 /// Writes everything in the tree to git and gives the name of the git tree.
 pub(super) async fn tree(
     worktree: &Worktree,
     found: &Inventory,
     ignored: Ignored,
+    attributes: Attributes,
 ) -> Result<String> {
     let index = Index::new(&worktree.repo)?;
-    let git = index.git(&worktree.repo, &worktree.dir);
+    let git = attributes.for_git(index.git(&worktree.repo, &worktree.dir), &worktree.base);
     git.run(args!["read-tree", worktree.base.as_str()]).await?;
     let mut foreign = found.nested.clone();
     foreign.extend(touched_submodules(worktree, found).await?.into_iter().map(PathBuf::from));
@@ -39,6 +66,7 @@ pub(super) async fn tree(
     for place in &foreign {
         let own = Index::new(&worktree.repo)?;
         let inner = own.git(&worktree.repo, &worktree.dir.join(place));
+        let inner = attributes.for_git(inner, &worktree.base);
         add(&inner, place, &foreign, ignored).await?;
         let subtree = inner.text(args!["write-tree"]).await?;
         git.run(args![

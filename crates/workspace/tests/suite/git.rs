@@ -27,13 +27,16 @@ async fn no_program_of_the_repository_is_run() {
     fixture.git(&["config", "filter.evil.clean", program]);
     fixture.git(&["config", "filter.evil.smudge", program]);
     fixture.git(&["config", "filter.evil.required", "true"]);
+    fixture.git(&["config", "filter.e=v.il.clean", program]);
     fixture.commit(".gitattributes", "* filter=evil\n");
+    fixture.commit(".gitattributes", "* filter=evil\n*.odd filter=e=v.il\n");
     assert!(marker.exists(), "these programs do run for a person");
     fs::remove_file(&marker).unwrap();
 
     let repo = fixture.open().await;
     let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
     write(&worktree.dir().join("new"), "text\n");
+    write(&worktree.dir().join("new.odd"), "text\n");
     let change = worktree.change("add", &[]).await.unwrap().unwrap();
     repo.create_branch("work", &change).await.unwrap();
     assert!(!marker.exists());

@@ -257,6 +257,19 @@ fn a_sandbox_outlives_the_thread_that_asked_for_it() {
     assert_eq!((exit.code, exit.tail.as_str()), (Some(0), "got through\n"), "{exit:?}");
 }
 
+/// Devices and shared memory are there; beside them nothing can be put where nobody counts it.
+#[tokio::test]
+async fn nothing_can_be_put_among_the_devices() {
+    let fixture = Fixture::new();
+    let (worktree, walls) = prepared(&fixture).await;
+    let command = "set -e; echo > /dev/null; echo shared > /dev/shm/x; \
+                   df -k /dev/shm | tail -1 | awk '{ print $2 }'; echo new > /dev/x";
+    let exit = run_boxed(fixture.shell(worktree.dir(), command), &walls).await;
+    assert_ne!(exit.code, Some(0), "{exit:?}");
+    assert!(exit.tail.starts_with("1048576\n"), "{exit:?}");
+    assert!(exit.tail.contains("/dev/x: Read-only file system"), "{exit:?}");
+}
+
 /// Toolchains live in homes; opening one must not open the home.
 #[tokio::test]
 async fn the_more_specific_opening_wins() {

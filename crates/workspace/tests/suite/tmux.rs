@@ -1,9 +1,10 @@
 //! Agents in sessions that a person can look into.
 
 use kapelle_workspace::Spec;
+use kapelle_workspace::reaper::running;
 use kapelle_workspace::tmux::{Error, Tmux};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, prepared, sandbox};
 
 fn spec(fixture: &Fixture, command: &str) -> Spec {
     fixture.shell(&fixture.path("repo"), command)
@@ -37,6 +38,34 @@ async fn a_session_that_is_ended_has_no_exit_code() {
     session.stop().await.unwrap();
     assert_eq!(session.wait().await.unwrap(), None);
     assert_eq!(tmux.sessions().await.unwrap(), Vec::<String>::new());
+}
+
+/// As outside of sessions: `kill -9` of whoever started it ends it. The kernel lets go of a lock the
+/// same way then.
+#[tokio::test]
+async fn a_session_does_not_outlive_its_owner() {
+    let (fixture, dir) = (Fixture::new(), short());
+    let tmux = Tmux::at(&dir.path().join("s"));
+    let (worktree, walls) = prepared(&fixture).await;
+    let command = "trap '' HUP TERM; echo begun; setsid sleep 1000 & sleep 1000";
+    let boxed = sandbox().await.wrap(fixture.shell(worktree.dir(), command), &walls).unwrap();
+    let store = fixture.lease().store;
+    let session = tmux.start("developer-1", &boxed).await.unwrap();
+    until(|| std::fs::read_to_string(&boxed.log).is_ok_and(|log| log.contains("begun"))).await;
+    assert!(running(&store).unwrap().len() >= 4);
+    drop(session);
+    until(|| running(&store).unwrap().is_empty()).await;
+    assert_eq!(tmux.sessions().await.unwrap(), Vec::<String>::new());
+}
+
+/// Waits for something that others do.
+async fn until(happened: impl Fn() -> bool) {
+    let waiting = async {
+        while !happened() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), waiting).await.unwrap();
 }
 
 /// The tenth developer is not the first, even when the first is gone.

@@ -515,6 +515,27 @@ async fn commits_of_an_agent_outlive_its_head() {
     }
 }
 
+/// Attributes may say of a file what is not so. The agent is told, and its bytes are kept as they are.
+#[tokio::test]
+async fn files_that_do_not_fit_their_attributes_are_kept() {
+    let fixture = Fixture::new();
+    let repo = fixture.open().await;
+    let worktree = Worktree::prepare(&repo, &fixture.path("tree"), &fixture.head()).await.unwrap();
+    write(&worktree.dir().join(".gitattributes"), "*.txt working-tree-encoding=UTF-16\n");
+    write(&worktree.dir().join("a.txt"), "odd");
+    let refused = worktree.change("work", &[]).await;
+    let Err(Error::NotTaken { said }) = refused else { panic!("{refused:?}") };
+    assert!(said.contains("a.txt"), "{said}");
+    let kept = worktree.keep("odd").await;
+    // What older versions cannot keep stays where it is.
+    if git_in(worktree.dir(), &["version"]).as_str() >= "git version 2.41" {
+        assert!(kept.unwrap().commit().is_some());
+        assert_eq!(fixture.git(&["show", "refs/kapelle/kept/odd:a.txt"]), "odd");
+    } else {
+        assert!(kept.is_err(), "{kept:?}");
+    }
+}
+
 /// A `.git` need not be git's. What lies in it is somebody's files.
 #[tokio::test]
 async fn what_only_has_the_name_of_a_repository_is_kept() {
