@@ -90,11 +90,16 @@ impl Phase {
         let is_test = |path: &str| tests.iter().any(|pattern| glob::matches(pattern, path));
         let wrong = |path: &&String| match self.hands() {
             Hands::TestsOnly => !is_test(path),
-            Hands::AllButTests => is_test(path),
+            Hands::AllButTests => is_test(path) || decides_on_bytes(path),
             Hands::Anything => false,
         };
         touched.iter().filter(wrong).map(String::as_str).collect()
     }
+}
+
+/// Attributes say with which bytes git writes a file: with others, a test is another test.
+fn decides_on_bytes(path: &str) -> bool {
+    path.rsplit('/').next() == Some(".gitattributes")
 }
 
 impl std::fmt::Display for Phase {
@@ -120,6 +125,15 @@ mod tests {
         assert_eq!(trespasses(Phase::Refactor, &["tests/b/c.rs"]), ["tests/b/c.rs"]);
         assert_eq!(trespasses(Phase::Red, &["src/a.rs", "tests/a.rs"]), ["src/a.rs"]);
         assert_eq!(trespasses(Phase::Verify, &["src/a.rs"]), Vec::<String>::new());
+    }
+
+    /// With `eol=crlf` on the tests, a failing script passed without a byte of it changed in git.
+    #[test]
+    fn how_tests_are_written_out_is_frozen_with_them() {
+        for path in [".gitattributes", "src/.gitattributes"] {
+            assert_eq!(trespasses(Phase::Green, &[path]), [path]);
+        }
+        assert_eq!(trespasses(Phase::Green, &["src/x.gitattributes"]), Vec::<String>::new());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use kapelle_core::Commit;
 
 use crate::git::drivers::{self, Setting};
-use crate::git::{self, Git, args};
+use crate::git::{self, args};
 use crate::repository::{Advance, Repository, Result};
 
 /// What became of a delivery.
@@ -50,7 +50,7 @@ impl Repository {
     }
 
     async fn fast_forward(&self, dir: &Path, target: &str, commit: &Commit) -> Result<Delivery> {
-        let git = Git::in_dir(dir);
+        let git = self.git().within(dir);
         let by_hand = format!(
             "run `git merge --ff-only --no-overwrite-ignore {}` there and approve again",
             commit.short()

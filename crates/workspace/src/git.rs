@@ -18,6 +18,7 @@ pub(crate) use prepared::Move;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -169,8 +170,27 @@ impl Git {
     /// The same with further settings.
     #[must_use]
     pub fn overriding(mut self, settings: Vec<Setting>) -> Git {
-        self.overrides = settings.into();
+        self.overrides = self.overrides.iter().cloned().chain(settings).collect();
         self
+    }
+
+    /// The same, but repositories of other owners are taken as well, if they are among those that
+    /// the user has told git to trust. It is the one setting of theirs that is asked for.
+    pub async fn trusting_as_the_user_does(self) -> Result<Git, Error> {
+        let mut users = self.clone();
+        users.env.remove(OsStr::new("GIT_CONFIG_GLOBAL"));
+        for name in ["HOME", "XDG_CONFIG_HOME"] {
+            users.env.remove(OsStr::new(name));
+            users.env.extend(std::env::var_os(name).map(|value| (name.into(), value)));
+        }
+        let asked = args!["config", "--global", "--get-all", "-z", "safe.directory"];
+        let listed = users.run_accepting(&[0, 1], asked).await?;
+        let trusted = listed.stdout.split(|byte| *byte == 0).filter(|place| !place.is_empty());
+        let trusted = trusted.map(|place| Setting {
+            name: "safe.directory".into(),
+            value: OsStr::from_bytes(place).to_owned(),
+        });
+        Ok(self.clone().overriding(trusted.collect()))
     }
 
     /// Runs git; only success is success.
@@ -242,7 +262,7 @@ impl Git {
         }
         for (number, setting) in self.overrides.iter().enumerate() {
             command.env(format!("GIT_CONFIG_KEY_{number}"), &setting.name);
-            command.env(format!("GIT_CONFIG_VALUE_{number}"), setting.value);
+            command.env(format!("GIT_CONFIG_VALUE_{number}"), &setting.value);
         }
         command.args(&self.location).args(args);
         command

@@ -80,11 +80,14 @@ impl Repository {
     pub async fn open(path: &Path) -> Result<Repository> {
         let path =
             path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })?;
-        let here = Git::in_dir(&path);
-        let found = here
-            .text(args!["rev-parse", "--path-format=absolute", "--git-common-dir"])
-            .await
-            .map_err(|error| not_a_repository(&path, error))?;
+        let mut here = Git::in_dir(&path);
+        let asked = args!["rev-parse", "--path-format=absolute", "--git-common-dir"];
+        let mut found = here.text(asked.clone()).await;
+        if matches!(&found, Err(git::Error::Failed { stderr, .. }) if stderr.contains("dubious")) {
+            here = here.trusting_as_the_user_does().await?;
+            found = here.text(asked).await;
+        }
+        let found = found.map_err(|error| not_a_repository(&path, error))?;
         if here.text(args!["rev-parse", "--is-inside-work-tree"]).await? != "true" {
             return Err(Error::Bare { path });
         }

@@ -55,6 +55,31 @@ fn no_program_of_kapelles_own_is_taken_from_the_repository() {
     }
 }
 
+/// A repository of another owner, in a container say, is taken if the user has told git to trust it,
+/// as git's own words recommend.
+#[test]
+fn a_repository_of_another_owner_is_taken_once_the_user_trusts_it() {
+    let fixture = Fixture::with_agent("echo x > x.txt");
+    let shim = fixture.path("shim");
+    fs::create_dir(&shim).unwrap();
+    // Git's own way to have every owner taken for another.
+    let elsewhere = "GIT_TEST_ASSUME_DIFFERENT_OWNER=1 exec git";
+    let git = format!("#!/bin/sh\nPATH={PATH} {elsewhere} \"$@\"\n");
+    let script = fixture.script("shim/git", "");
+    fs::write(&script, git).unwrap();
+    let path = format!("{}:{PATH}", shim.display());
+    let run = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kapelle"));
+        command.args(["run", "--port", "0", "work", "--yes"]).current_dir(fixture.repo());
+        Live::start(fixture.hermetic(&mut command, &path)).ended()
+    };
+    run().expect(6).says("dubious ownership").says("safe.directory");
+    let trusted = format!("[safe]\n\tdirectory = {}\n", fixture.repo().display());
+    fs::write(fixture.path("home/.gitconfig"), trusted).unwrap();
+    run().expect(0);
+    assert_eq!(fixture.file("x.txt"), "x\n", "delivered to the checkout, too");
+}
+
 /// What only one agent may read is read in that agent's box, and in no other.
 #[test]
 fn the_box_of_a_role_has_what_its_agent_may_read() {

@@ -80,6 +80,28 @@ fn too_large_a_file_is_sent_back_and_the_tree_is_given_back_whole() {
     assert_eq!(change.stdout, "file\n");
 }
 
+/// More than can be kept stays where it is, and its log says so. Nobody removes it.
+#[test]
+fn a_tree_that_is_too_large_to_keep_stays_and_the_log_says_so() {
+    let script = r#"
+        if grep -q 'bytes of work; at most' "$KAPELLE_BRIEFING"; then
+            echo text > file
+        else
+            truncate -s 90M one two three
+        fi"#;
+    let fixture = Fixture::with_agent(script);
+    let report = fixture.run(&["make a file", "--yes", "--json"]).expect(0).json();
+    assert_eq!(report["attempts"], 2);
+    let failures = fixture.failures(fixture.task("1")["id"].as_u64().unwrap());
+    assert_eq!(failures[0].0, "validation_failed", "{failures:?}");
+    let work = std::fs::read_dir(fixture.repo().join(".kapelle/work")).unwrap();
+    let [left] = <[_; 1]>::try_from(work.map(|it| it.unwrap().path()).collect::<Vec<_>>()).unwrap();
+    assert!(left.join("tree/three").exists());
+    let fence = left.file_name().unwrap().to_str().unwrap();
+    let log = fixture.file(&format!(".kapelle/logs/attempt-{fence}.log"));
+    assert!(log.contains("is left for the next start"), "{log}");
+}
+
 #[test]
 fn a_person_can_allow_what_looks_like_a_secret() {
     let script = "printf 'KEY=AKIA%s\\n' Q3EGRIH2NWTLZPSV > sample.env";

@@ -1,6 +1,7 @@
 //! One attempt: a clean worktree, an agent in its box, and what it left behind.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use kapelle_agents::Briefing;
@@ -126,7 +127,12 @@ impl Host {
         // kept or removed stays, and the next start looks at it again; the outcome and what it cost
         // are what they are.
         let name = kept_name(briefing, order.fence);
-        let _left_for_the_next_start = self.put_away(tree, &places, &name).await;
+        if let Err(left_for_the_next_start) = self.put_away(tree, &places, &name).await {
+            let place = places.tree.display();
+            let said =
+                format!("kapelle: {place} is left for the next start: {left_for_the_next_start}");
+            add_line(&self.attempt_log(order.fence), &said);
+        }
         Ok(answer)
     }
 
@@ -183,7 +189,7 @@ impl Host {
             dir: tree.dir().to_owned(),
             env,
             lease: self.lease(order.fence),
-            log: self.log(&format!("attempt-{}.log", order.fence)),
+            log: self.attempt_log(order.fence),
             hold: Hold::default(),
         };
         Ok(self.confinement(order.sandbox)?.confine(spec, &walls)?)
@@ -253,6 +259,10 @@ impl Host {
         Ok(change)
     }
 
+    fn attempt_log(&self, fence: Fence) -> PathBuf {
+        self.log(&format!("attempt-{fence}.log"))
+    }
+
     /// What the use of models cost, as far as prices are known.
     fn price(&self, usage: Vec<Usage>) -> Spending {
         let mut spent = Spending::default();
@@ -287,6 +297,13 @@ fn model_of(effect: &Effect, said: Option<&Report>) -> Option<String> {
     let used = || said?.usage.first().map(|usage| usage.model.clone());
     let model = given.or_else(used)?;
     Some(limits::head(&model, limits::MODEL_CHARS_MAX).to_owned()).filter(|it| !it.is_empty())
+}
+
+/// Adds to a log that nobody else writes to any more.
+fn add_line(log: &Path, line: &str) {
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(log);
+    // Whoever starts next is told as well.
+    let _not_said = file.and_then(|mut file| writeln!(file, "{line}"));
 }
 
 fn kept_name(briefing: &Briefing, fence: Fence) -> String {

@@ -18,7 +18,7 @@ use super::{Error, Git, args};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Setting {
     pub name: OsString,
-    pub value: &'static str,
+    pub value: OsString,
 }
 
 impl Setting {
@@ -45,9 +45,9 @@ fn neutral(name: &[u8]) -> Vec<Setting> {
     let Some(last) = name.iter().rposition(dot) else { return Vec::new() };
     let Some(first) = name[..last].iter().position(dot) else { return Vec::new() };
     let (section, variable) = (&name[..first], &name[last + 1..]);
-    let set = |variable: &str, value| {
+    let set = |variable: &str, value: &str| {
         let name = [&name[..=last], variable.as_bytes()].concat();
-        Setting { name: OsString::from_vec(name), value }
+        Setting { name: OsString::from_vec(name), value: value.into() }
     };
     match (section, variable) {
         (b"filter", _) => {
@@ -70,7 +70,8 @@ mod tests {
     /// A name may contain dots itself; only the last part is the variable.
     #[test]
     fn every_program_gets_a_harmless_meaning() {
-        let set = |name: &str, value| vec![Setting { name: name.into(), value }];
+        let set =
+            |name: &str, value: &str| vec![Setting { name: name.into(), value: value.into() }];
         assert_eq!(neutral(b"merge.a.b.driver"), set("merge.a.b.driver", "false"));
         assert_eq!(neutral(b"merge.a=b.driver"), set("merge.a=b.driver", "false"));
         assert_eq!(neutral(b"diff.pdf.textconv"), set("diff.pdf.textconv", ""));

@@ -10,6 +10,7 @@ use kapelle_workspace::{Walls, Worktree, spawn};
 use crate::fixture::{
     Fixture, assert_stopped, both, prepared, run, run_boxed, sandbox, without_number, write,
 };
+use crate::userns::is_without_namespaces;
 
 /// The point of it all: an agent can work as if it had the repository to itself.
 #[tokio::test]
@@ -56,8 +57,11 @@ async fn a_file_in_the_users_home_cannot_be_read() {
     write(&secret, "secret");
     let command = format!("cat {}", secret.display());
     assert_stopped(&both(&fixture, worktree.dir(), &walls, &command).await);
-    let inside = run_boxed(fixture.shell(worktree.dir(), "ls -A $HOME /home/*"), &walls).await;
-    assert_eq!((inside.code, inside.tail.as_str()), (Some(0), "/home/agent:\n\n/home/agent:\n"));
+    if !is_without_namespaces() {
+        let inside = run_boxed(fixture.shell(worktree.dir(), "ls -A $HOME /home/*"), &walls).await;
+        let nobody = "/home/agent:\n\n/home/agent:\n";
+        assert_eq!((inside.code, inside.tail.as_str()), (Some(0), nobody));
+    }
 }
 
 #[tokio::test]
@@ -100,14 +104,18 @@ async fn a_reference_of_the_repository_cannot_be_moved() {
     fixture.commit("second", "");
     let (worktree, walls) = prepared(&fixture).await;
     let git_dir = fixture.path("repo/.git");
-    for attack in [
+    let mut attacks = vec![
         format!("git --git-dir={} update-ref refs/heads/main {first}", git_dir.display()),
         format!("echo {first} > {}/refs/heads/main", git_dir.display()),
         format!("git --git-dir={} config core.fsmonitor /tmp/x", git_dir.display()),
         format!("touch {}/hooks/post-checkout", git_dir.display()),
         format!("touch {}/objects/owned", git_dir.display()),
-        "rm .git && echo gitdir: /tmp > .git".into(),
-    ] {
+    ];
+    // Without namespaces it is a file of the tree like any other. Nobody believes it.
+    if !is_without_namespaces() {
+        attacks.push("rm .git && echo gitdir: /tmp > .git".into());
+    }
+    for attack in attacks {
         let before = fixture.head();
         let inside = run_boxed(fixture.shell(worktree.dir(), &attack), &walls).await;
         assert_eq!(fixture.head(), before, "{attack}");

@@ -57,6 +57,19 @@ async fn the_probe_falls_back_and_says_so() {
 fn the_walls_hold_without_user_namespaces() {
     if !is_without_namespaces() {
         assert_passed(&without_namespaces(&["attacks::"]));
+        for attack in [
+            "a_file_in_the_users_home_cannot_be_read",
+            "nothing_outside_of_the_tree_can_be_written",
+            "a_reference_of_the_repository_cannot_be_moved",
+            "settings_of_the_repository_cannot_be_read",
+            "a_link_is_never_opened_for_writing",
+            "processes_outside_are_neither_seen_nor_signalled",
+            "the_users_repository_stays_whole_while_an_agent_works",
+            "killing_the_sandbox_leaves_no_process_behind",
+            "a_box_that_is_killed_while_it_is_made_leaves_no_process_behind",
+        ] {
+            assert_passed(&without_namespaces(&["--exact", &format!("sandbox::{attack}")]));
+        }
     }
 }
 
