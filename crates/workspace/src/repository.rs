@@ -32,6 +32,10 @@ pub enum Error {
     UnknownRevision { revision: String },
     #[error("{name:?} is not a valid branch name")]
     BranchName { name: String },
+    #[error(
+        "the branch {in_the_way} is in the way of {branch}: rename it with `git branch -m {in_the_way} OTHER`"
+    )]
+    BranchInTheWay { branch: String, in_the_way: String },
     #[error("branch {branch} exists already, at {actual}")]
     BranchExists { branch: String, actual: Commit },
     #[error("branch {branch} cannot go from {from} to {to}: that is not forward")]
@@ -210,9 +214,20 @@ impl Repository {
             Err(error) => match self.branch_tip(branch).await? {
                 Some(actual) if actual == *commit => Ok(()),
                 Some(actual) => Err(Error::BranchExists { branch: branch.into(), actual }),
-                None => Err(error.into()),
+                None => Err(self.branch_in_the_way(branch).await?.unwrap_or(error.into())),
             },
         }
+    }
+
+    /// Git has no reference below another one.
+    async fn branch_in_the_way(&self, branch: &str) -> Result<Option<Error>> {
+        for (end, _) in branch.match_indices('/') {
+            let in_the_way = branch[..end].to_owned();
+            if self.branch_tip(&in_the_way).await?.is_some() {
+                return Ok(Some(Error::BranchInTheWay { branch: branch.into(), in_the_way }));
+            }
+        }
+        Ok(None)
     }
 
     /// Moves a branch from one commit to a later one, if it still is where it is believed to be.

@@ -112,6 +112,10 @@ async fn creating_and_advancing_again_is_no_error() {
     }
     let other = repo.create_branch("work", &one).await;
     assert!(matches!(other, Err(Error::BranchExists { actual, .. }) if actual == two));
+    let below = repo.create_branch("work/m1", &one).await.unwrap_err();
+    let said =
+        "the branch work is in the way of work/m1: rename it with `git branch -m work OTHER`";
+    assert_eq!(below.to_string(), said);
 }
 
 /// Moving sideways would drop commits that somebody has landed.
