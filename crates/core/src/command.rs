@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::approval::{Order, PersonRole, Subject};
 use crate::breaker::BreakerKey;
 use crate::council::{self, CouncilId, Findings, Vote};
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::gates::Mock;
 use crate::ids::{Actor, Commit, Fence, MissionId, RequestId, Role, TaskId};
 use crate::ledger::{Limit, ReservationId};
@@ -378,6 +378,9 @@ pub struct CheckResult {
     /// What its report says, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Box<Outcome>>,
+    /// It was ended before it could say anything: by its limits, or by the machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_short: Option<FailureKind>,
     /// The same check where the change began, run there because it failed with the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<Before>>,

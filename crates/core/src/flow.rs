@@ -1,5 +1,7 @@
 //! The phases of a task and what each of them is allowed and expected to do.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -74,22 +76,36 @@ impl Phase {
 
     fn hands(self) -> Hands {
         match self {
-            Phase::Red | Phase::IntegrationRed => Hands::TestsOnly,
+            Phase::Red | Phase::IntegrationRed | Phase::Verify => Hands::TestsOnly,
             Phase::Green | Phase::Refactor | Phase::IntegrationGreen => Hands::AllButTests,
-            Phase::Verify | Phase::Complete => Hands::Anything,
+            Phase::Complete => Hands::Anything,
+        }
+    }
+
+    /// Whether the work may be as good as it is: there is not always something to tidy up.
+    #[must_use]
+    pub fn may_change_nothing(self) -> bool {
+        match self {
+            Phase::Refactor | Phase::Verify | Phase::Complete => true,
+            Phase::Red | Phase::Green | Phase::IntegrationRed | Phase::IntegrationGreen => false,
         }
     }
 
     /// The paths that this phase had no business touching. Without test patterns there is no
-    /// line to cross.
+    /// line to cross. Tests that an earlier phase of the task has shown to fail are `frozen`.
     #[must_use]
-    pub fn trespasses<'a>(self, touched: &'a [String], tests: &[String]) -> Vec<&'a str> {
+    pub fn trespasses<'a>(
+        self,
+        touched: &'a [String],
+        tests: &[String],
+        frozen: &BTreeSet<String>,
+    ) -> Vec<&'a str> {
         if tests.is_empty() {
             return Vec::new();
         }
         let is_test = |path: &str| tests.iter().any(|pattern| glob::matches(pattern, path));
         let wrong = |path: &&String| match self.hands() {
-            Hands::TestsOnly => !is_test(path),
+            Hands::TestsOnly => !is_test(path) || frozen.contains(*path),
             Hands::AllButTests => is_test(path) || decides_on_bytes(path),
             Hands::Anything => false,
         };
@@ -115,7 +131,8 @@ mod tests {
     fn trespasses(phase: Phase, touched: &[&str]) -> Vec<String> {
         let touched: Vec<String> = touched.iter().map(ToString::to_string).collect();
         let tests = ["tests/**".to_owned()];
-        phase.trespasses(&touched, &tests).into_iter().map(str::to_owned).collect()
+        let frozen = ["tests/shown.rs".to_owned()].into();
+        phase.trespasses(&touched, &tests, &frozen).into_iter().map(str::to_owned).collect()
     }
 
     /// Peers let the developer weaken the tests until they are green.
@@ -124,7 +141,11 @@ mod tests {
         assert_eq!(trespasses(Phase::Green, &["src/a.rs", "tests/a.rs"]), ["tests/a.rs"]);
         assert_eq!(trespasses(Phase::Refactor, &["tests/b/c.rs"]), ["tests/b/c.rs"]);
         assert_eq!(trespasses(Phase::Red, &["src/a.rs", "tests/a.rs"]), ["src/a.rs"]);
-        assert_eq!(trespasses(Phase::Verify, &["src/a.rs"]), Vec::<String>::new());
+        for phase in [Phase::IntegrationRed, Phase::Verify] {
+            let touched = ["src/a.rs", "tests/new.rs", "tests/shown.rs"];
+            assert_eq!(trespasses(phase, &touched), ["src/a.rs", "tests/shown.rs"]);
+        }
+        assert_eq!(trespasses(Phase::Complete, &["src/a.rs"]), Vec::<String>::new());
     }
 
     /// With `eol=crlf` on the tests, a failing script passed without a byte of it changed in git.
@@ -139,6 +160,6 @@ mod tests {
     #[test]
     fn without_test_patterns_there_is_no_line_to_cross() {
         let touched = ["tests/a.rs".to_owned()];
-        assert_eq!(Phase::Green.trespasses(&touched, &[]), Vec::<&str>::new());
+        assert_eq!(Phase::Green.trespasses(&touched, &[], &BTreeSet::new()), Vec::<&str>::new());
     }
 }

@@ -85,6 +85,9 @@ pub struct Task {
     pub(crate) next_in_batch: Option<TaskId>,
     /// The files that its attempts changed since it last began.
     pub touched: Arc<BTreeSet<String>>,
+    /// Those of them that were tests when a phase showed that they fail: later ones leave them.
+    #[serde(default)]
+    pub frozen: Arc<BTreeSet<String>>,
     pub merged: Option<Commit>,
     /// Tests that passed and failed on one commit of it.
     #[serde(default)]
@@ -227,6 +230,7 @@ impl Task {
         self.skipped.clear();
         self.unfinished = None;
         self.touched = Arc::default();
+        self.frozen = Arc::default();
         self.irreversible = false;
         self.evidence.clear();
     }

@@ -174,7 +174,10 @@ impl<R: Rules + Clone> World<R> {
         frozen: bool,
     ) -> AttemptOutcome {
         if self.strikes(|f| f.agent_lie) {
-            self.oracle.note_sin(fence, "changed nothing");
+            // Where there is nothing to tidy up it is no lie.
+            if !matches!(phase, Phase::Refactor | Phase::Verify | Phase::Complete) {
+                self.oracle.note_sin(fence, "changed nothing");
+            }
             return AttemptOutcome::Done { change: None, touched: Vec::new() };
         }
         let red = phase.expects() == Expectation::SomeCheckFails;

@@ -152,7 +152,11 @@ fn judged(reading: &Reading, ended: Ended, read: Option<Result<Outcome, Trouble>
             let objections = objections(reading, &outcome);
             (Some(outcome), gates::explain(&objections))
         }
-        Some(Err(trouble)) if result.success => (None, trouble.to_string()),
+        Some(Err(trouble)) if result.success => {
+            let mut outcome = Outcome::default();
+            outcome.break_off("the report", &trouble.to_string());
+            (Some(outcome), trouble.to_string())
+        }
         Some(Err(trouble)) => {
             let mut outcome = Outcome::default();
             outcome.break_off("the command", &result.output);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kapelle_core::command::{Before, CheckNews, CheckResult};
+use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::{Command, Commit, Effect, Fence};
 use kapelle_workspace::commands::{Commands, Told};
 use kapelle_workspace::{CheckRun, Worktree, check, reaper};
@@ -44,9 +45,8 @@ impl Host {
                 log: self.log(&format!("check-{}-{number}.log", order.fence)),
             };
             let (ran, earlier) = self.run_check(order, commit, &dir, &run).await?;
-            // On the branch itself a failure excuses others. What was cut short is no such failure.
-            let is_baseline = matches!(order.effect, Effect::MeasureBaseline { .. });
-            if let (true, Some(failure)) = (is_baseline, ran.result.cut_short()) {
+            let cut_short = ran.result.cut_short();
+            if let Some(failure) = cut_short.clone().filter(|it| is_no_answer(&order.effect, it)) {
                 return Err(Trouble::CutShort { name: wanted.name.clone(), failure });
             }
             let before = match ran.passed || run.reading.is_plain() {
@@ -58,6 +58,7 @@ impl Host {
                 passed: ran.passed,
                 output: ran.story(),
                 duration_ms: u64::try_from(ran.result.duration.as_millis()).unwrap_or(u64::MAX),
+                cut_short: cut_short.map(|failure| failure.kind),
                 outcome: ran.outcome.map(Box::new),
                 before: before.map(Box::new),
                 earlier: earlier.map(|run| Box::new(as_before(&run))),
@@ -135,6 +136,16 @@ impl Host {
         let kept = tree.keep(&format!("leftover/{fence}")).await?;
         tree.remove(kept).await?;
         std::fs::remove_dir_all(&dir).map_err(|source| Trouble::File { path: dir, source })
+    }
+}
+
+/// On the branch itself a failure excuses others, and a check that was cut short is no such failure.
+/// A full disk says nothing of any change.
+fn is_no_answer(effect: &Effect, cut_short: &Failure) -> bool {
+    match effect {
+        Effect::MeasureBaseline { .. } => true,
+        Effect::TestLane { .. } => cut_short.kind == FailureKind::DiskFull,
+        _ => false,
     }
 }
 

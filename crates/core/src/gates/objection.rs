@@ -12,6 +12,8 @@ pub enum Objection {
     NothingFails,
     #[error("no test is new: only tests that were there before fail")]
     NoNewTest,
+    #[error("the test {test} failed before the change already; a new one has to fail")]
+    FailedBefore { test: String },
     #[error("the test {test} should fail, but it did not run")]
     DidNotRun { test: String },
     #[error("the test {test} should fail, but it {ended}")]
@@ -33,6 +35,8 @@ pub enum Objection {
     Broken { place: String, message: String },
     #[error("the test {test} failed when it was written and {ended} now; it has to pass")]
     NotPassing { test: String, ended: &'static str },
+    #[error("no new test has run and passed, though new tests could not be built before")]
+    NoNewTestPasses,
     #[error("the test {test} ran before and is gone")]
     Vanished { test: String },
     #[error("{path} line {line} replaces {unit}, the very thing that it should test, by a mock")]

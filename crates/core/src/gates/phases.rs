@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::objection::Objection;
-use crate::outcome::{Ended, Outcome};
+use crate::limits;
+use crate::outcome::{Ended, Outcome, TestCase};
 
 /// Why the tests of a red phase are expected to fail.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,6 +34,30 @@ pub struct Evidence {
     pub failing: BTreeSet<String>,
     /// These have to be there in the end.
     pub ran: BTreeSet<String>,
+    /// Every test was named: one without a name later is one that hides.
+    #[serde(default)]
+    pub all_named: bool,
+    /// The tests that there were before, if those of the phase could not be built yet: one more has
+    /// to be there in the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unbuilt: Option<BTreeSet<String>>,
+}
+
+impl Evidence {
+    /// What an outcome shows, with that of the same check before the change, if it was run there.
+    #[must_use]
+    pub fn of(now: &Outcome, before: Option<&Outcome>) -> Evidence {
+        let ran = now.tests.iter().filter(|(_, test)| test.ended != Ended::Skipped);
+        let known = |before: &Outcome| before.tests.keys().cloned().collect();
+        let is_known = before.is_none_or(|before| before.unnamed == 0);
+        let unbuilt = (!now.broken.is_empty() && is_known).then(|| before.map(known));
+        Evidence {
+            failing: now.failures().map(|(name, _)| name.to_owned()).collect(),
+            ran: ran.map(|(name, _)| name.clone()).collect(),
+            all_named: now.unnamed == 0,
+            unbuilt: unbuilt.map(Option::unwrap_or_default),
+        }
+    }
 }
 
 /// Whether the tests fail as they should. `base` is the same check before the change, if it was
@@ -42,7 +67,7 @@ pub fn red(
     base: Option<&Outcome>,
     now: &Outcome,
     excused: &BTreeSet<String>,
-) -> Result<Evidence, Vec<Objection>> {
+) -> Vec<Objection> {
     let mut objections: Vec<Objection> = broke(base, now, excused);
     match reason {
         RedReason::Missing { name } => objections.extend(other_than_missing(name, now)),
@@ -52,20 +77,15 @@ pub fn red(
         }
         RedReason::Tests { names, saying } => {
             objections.extend(unexpected_breakage(now));
-            let wrong = names.iter().filter_map(|name| not_failing(name, saying.as_deref(), now));
+            let (old, new): (Vec<&String>, _) = names.iter().partition(|it| excused.contains(*it));
+            objections
+                .extend(old.into_iter().cloned().map(|test| Objection::FailedBefore { test }));
+            let wrong = new.into_iter().filter_map(|it| not_failing(it, saying.as_deref(), now));
             objections.extend(wrong);
+            objections.extend(nothing_new(base, now, excused));
         }
     }
-    if !objections.is_empty() {
-        return Err(objections);
-    }
-    let is_ours = |test: &str| !excused.contains(test);
-    let failing = now.failures().map(|(name, _)| name).filter(|name| is_ours(name));
-    let ran = now.tests.iter().filter(|(_, test)| test.ended != Ended::Skipped);
-    Ok(Evidence {
-        failing: failing.map(str::to_owned).collect(),
-        ran: ran.map(|(name, _)| name.clone()).collect(),
-    })
+    objections
 }
 
 /// Whether everything passes, and everything that failed in red is among it. A test that is
@@ -74,6 +94,9 @@ pub fn red(
 #[must_use]
 pub fn green(red: &Evidence, now: &Outcome, excused: &BTreeSet<String>) -> Vec<Objection> {
     let mut objections = failing(now, excused);
+    // Of many tests only the first are named. Beside that, whoever had a name has one.
+    let is_cut = now.tests.len() >= limits::OUTCOME_TESTS_KEPT_MAX;
+    let tells_all = now.unnamed == 0 || (red.all_named && !is_cut);
     for test in &red.failing {
         match now.ended(test) {
             Some(Ended::Passed | Ended::Flaky | Ended::Failed) => {}
@@ -81,15 +104,21 @@ pub fn green(red: &Evidence, now: &Outcome, excused: &BTreeSet<String>) -> Vec<O
                 let ended = word(Ended::Skipped);
                 objections.push(Objection::NotPassing { test: test.clone(), ended });
             }
-            None if now.unnamed == 0 => {
+            None if tells_all => {
                 objections.push(Objection::NotPassing { test: test.clone(), ended: "is gone" });
             }
             None => {}
         }
     }
-    if now.unnamed == 0 {
+    if tells_all {
         let gone = red.ran.difference(&red.failing).filter(|test| now.ended(test).is_none());
         objections.extend(gone.map(|test| Objection::Vanished { test: test.clone() }));
+    }
+    if let Some(known) = red.unbuilt.as_ref().filter(|_| now.unnamed == 0) {
+        let passed = |test: &TestCase| matches!(test.ended, Ended::Passed | Ended::Flaky);
+        if !now.tests.iter().any(|(name, test)| passed(test) && !known.contains(name)) {
+            objections.push(Objection::NoNewTestPasses);
+        }
     }
     objections
 }

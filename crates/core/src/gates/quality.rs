@@ -53,7 +53,9 @@ pub fn quality(
 }
 
 fn coverage(wanted: &Thresholds, base: Option<&Outcome>, now: &Outcome) -> Vec<Objection> {
-    let Some(found) = now.coverage.map(crate::outcome::Coverage::of_lines) else {
+    // Of nothing, all would be covered.
+    let measured = now.coverage.filter(|coverage| coverage.lines > 0);
+    let Some(found) = measured.map(crate::outcome::Coverage::of_lines) else {
         let asked = wanted.coverage_min.or(wanted.coverage_drop_max.map(|_| Percent(0)));
         return asked.map(|min| Objection::NoCoverage { min }).into_iter().collect();
     };

@@ -102,9 +102,11 @@ impl State {
             (Ok(()), None) => Vec::new(),
             (Err(failure), _) => {
                 // Tests that say no are for the loop of fixing; tests that test nothing are not.
-                let trouble = match expects {
-                    Expectation::AllChecksPass => Trouble::TestsFail,
-                    Expectation::SomeCheckFails => Trouble::Failure(failure.kind),
+                let trouble = match (expects, failure.kind) {
+                    (Expectation::AllChecksPass, FailureKind::ValidationFailed) => {
+                        Trouble::TestsFail
+                    }
+                    _ => Trouble::Failure(failure.kind),
                 };
                 let from = Restart::Phase;
                 let blow = Blow { task: id, ended: fence, failure: &failure, trouble, from };
@@ -189,6 +191,7 @@ fn bounded(result: &CheckResult) -> CheckResult {
         passed: result.passed,
         output: limits::tail(&result.output, limits::FAILURE_CHARS_MAX).to_owned(),
         duration_ms: result.duration_ms,
+        cut_short: result.cut_short,
         outcome: result.outcome.as_ref().map(|outcome| Box::new(outcome.kept())),
         before: result.before.as_ref().map(|run| Box::new(before(run))),
         earlier: result.earlier.as_ref().map(|run| Box::new(before(run))),

@@ -15,7 +15,7 @@ use crate::gates::{
 };
 use crate::glob;
 use crate::limits;
-use crate::outcome::{Ended, Outcome};
+use crate::outcome::Outcome;
 use crate::policy::{Check, Policy, Reading};
 use crate::task::Task;
 
@@ -40,6 +40,10 @@ pub(super) fn judge(
     quarantine: &BTreeSet<String>,
     results: &[CheckResult],
 ) -> Result<(), Failure> {
+    if let Some((result, kind)) = results.iter().find_map(|it| Some((it, it.cut_short?))) {
+        let message = format!("check {} has no answer:\n{}", result.name, result.output.trim());
+        return Err(Failure::new(kind, &message));
+    }
     let mocks = results.iter().flat_map(|result| &result.mocks).map(Mock::objection);
     refuse(&mocks.collect::<Vec<_>>(), "")?;
     match expects(task, policy) {
@@ -100,6 +104,14 @@ pub(super) fn tested(task: &Task, policy: &Policy) -> Tested {
     }
 }
 
+/// The tests that the phase of a task has shown to fail.
+pub(super) fn shown(task: &Task, policy: &Policy) -> Vec<String> {
+    match expects(task, policy) {
+        Expectation::SomeCheckFails => tested(task, policy).tests,
+        Expectation::AllChecksPass => Vec::new(),
+    }
+}
+
 pub(super) fn expects(task: &Task, policy: &Policy) -> Expectation {
     task.phase(policy).map_or(Expectation::AllChecksPass, Phase::expects)
 }
@@ -120,12 +132,8 @@ pub(super) fn done(task: &Task, policy: &Policy, results: &[CheckResult]) -> Don
 pub(super) fn evidence(phase: Option<Phase>, result: &CheckResult) -> Option<(String, Evidence)> {
     let is_red = phase.is_some_and(|phase| phase.expects() == Expectation::SomeCheckFails);
     let outcome = result.outcome.as_ref().filter(|_| is_red)?;
-    let ran = outcome.tests.iter().filter(|(_, test)| test.ended != Ended::Skipped);
-    let evidence = Evidence {
-        failing: outcome.failures().map(|(name, _)| name.to_owned()).collect(),
-        ran: ran.map(|(name, _)| name.clone()).collect(),
-    };
-    Some((result.name.clone(), evidence))
+    let before = result.before.as_ref().and_then(|before| before.outcome.as_ref());
+    Some((result.name.clone(), Evidence::of(outcome, before)))
 }
 
 /// Everything that fails, tests by their own name, but for those in quarantine.
@@ -236,8 +244,10 @@ fn kept_up(task: &Task, quarantine: &BTreeSet<String>, results: &[CheckResult]) 
         };
         Some(gates::green(&red, now, &failing))
     };
-    let missing =
-        |o: &Objection| matches!(o, Objection::NotPassing { .. } | Objection::Vanished { .. });
+    let missing = |o: &Objection| {
+        use Objection::{NoNewTestPasses, NotPassing, Vanished};
+        matches!(o, NotPassing { .. } | Vanished { .. } | NoNewTestPasses)
+    };
     results.iter().filter_map(of).flatten().filter(missing).collect()
 }
 
@@ -262,9 +272,7 @@ fn red(task: &Task, quarantine: &BTreeSet<String>, results: &[CheckResult]) -> R
         .collect();
     let stated = task.said.as_ref().and_then(|said| said.red.clone());
     let reason = stated.clone().unwrap_or(RedReason::NewTests);
-    let Err(objections) = gates::red(&reason, before.as_ref(), &now, &excused) else {
-        return Ok(());
-    };
+    let objections = gates::red(&reason, before.as_ref(), &now, &excused);
     let is_unbuilt = objections.iter().any(|o| matches!(o, Objection::DoesNotBuild { .. }));
     refuse(&objections, if is_unbuilt && stated.is_none() { STATE_IT } else { "" })
 }

@@ -83,13 +83,14 @@ impl State {
             let failure = Failure::new(FailureKind::ValidationFailed, message);
             self.fail_attempt(task.id, fence, failure, now)
         };
-        let Some(change) = change else {
+        let as_it_is = task.accepted.as_ref().filter(|_| phase.may_change_nothing());
+        let Some(change) = change.or(as_it_is) else {
             return invalid("the agent reported success but changed nothing");
         };
         if let Err(trespass) = self.settings.territories.check_writes(lease.agent, touched) {
             return invalid(&trespass.to_string());
         }
-        let trespasses = phase.trespasses(touched, &mission.policy.tests);
+        let trespasses = phase.trespasses(touched, &mission.policy.tests, &task.frozen);
         if !trespasses.is_empty() {
             let paths = trespasses.join(", ");
             return invalid(&format!("the phase {phase} may not change these files: {paths}"));

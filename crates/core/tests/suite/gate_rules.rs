@@ -1,6 +1,6 @@
 //! The gates of the phases, at work: what the tests of a check say decides (TDD-03, 12, GIT-11).
 
-use kapelle_core::command::{Before, CheckResult};
+use kapelle_core::command::{AttemptOutcome, Before, CheckResult};
 use kapelle_core::failure::FailureKind;
 use kapelle_core::flow::Phase;
 use kapelle_core::gates::RedReason;
@@ -105,6 +105,58 @@ fn red_is_accepted_only_if_a_new_test_fails() {
     let new = with_before(result(known), outcome(&[("old", Failed)]));
     let mut world = begun(read());
     assert!(is_accepted(&red(&mut world, new)));
+}
+
+/// A check that was ended shows nothing, and what ended it is not blamed on the tests (WRK-32).
+#[test]
+fn a_check_that_was_cut_short_is_no_answer() {
+    for kind in [FailureKind::Timeout, FailureKind::OutOfMemory, FailureKind::DiskFull] {
+        let cut = || CheckResult {
+            outcome: None,
+            passed: false,
+            cut_short: Some(kind),
+            ..result(outcome(&[]))
+        };
+        let mut world = begun(test_first());
+        assert!(!is_accepted(&red(&mut world, cut())), "{kind:?} is not red");
+        assert_eq!(world.task("1").last_failure.as_ref().unwrap().kind, kind);
+
+        let mut world = begun(Policy { flow: vec![Phase::Green], ..read() });
+        assert!(!is_accepted(&green(&mut world, cut())));
+        let failure = world.task("1").last_failure.clone().unwrap();
+        assert_eq!(failure.kind, kind);
+        assert!(failure.message.starts_with("check test has no answer"), "{failure:?}");
+    }
+}
+
+/// What one phase has shown to fail, no later one of the task rewrites (SEC-09).
+#[test]
+fn tests_that_were_shown_to_fail_are_frozen_for_every_later_phase() {
+    let flow = vec![Phase::Red, Phase::Green, Phase::IntegrationRed, Phase::Verify];
+    let mut world = begun(Policy { flow, ..read() });
+    let failing = |name| result(outcome(&[(name, Failed)]));
+    let passing = || result(outcome(&[("unit", Passed)]));
+    assert!(is_accepted(&red(&mut world, failing("unit"))));
+    assert!(is_accepted(&green(&mut world, passing())));
+    let rewritten = world.finish("1", done(7, &["tests/a.rs"]));
+    assert!(matches!(rewritten[0], Event::AttemptFailed { .. }), "{rewritten:?}");
+    assert!(told(&world).contains("may not change these files: tests/a.rs"), "{}", told(&world));
+}
+
+/// There is not always something to tidy up, or to add.
+#[test]
+fn a_phase_that_has_nothing_to_change_is_accepted_on_what_there_is() {
+    for phase in [Phase::Refactor, Phase::Verify] {
+        let mut world = begun(Policy { flow: vec![Phase::Green, phase], ..read() });
+        let passing = || result(outcome(&[("unit", Passed)]));
+        assert!(is_accepted(&green(&mut world, passing())));
+        let nothing = AttemptOutcome::Done { change: None, touched: Vec::new() };
+        world.finish("1", nothing);
+        assert_eq!(world.task("1").last_failure, None, "{phase}");
+        let events = judged(&mut world, passing());
+        let accepted = Event::PhaseAccepted { task: world.task("1").id, phase, change: commit(6) };
+        assert!(events.contains(&accepted), "{phase}: {events:?}");
+    }
 }
 
 /// A test file that does not compile shows nothing, unless what is missing is what it says.

@@ -1,5 +1,7 @@
 //! Gates and overrides: what waits for people, and what their word changes.
 
+use std::sync::Arc;
+
 use crate::approval::{
     Approval, ApprovalPolicy, Gate, GateStanding, Order, OverrideAction, Subject,
 };
@@ -244,6 +246,7 @@ impl State {
                     t.phase = place.unwrap_or(0);
                     t.accepted_by_phase.retain(|(phase, _)| *phase < place.unwrap_or(0));
                     t.accepted = t.accepted_by_phase.last().map(|(_, commit)| commit.clone());
+                    t.frozen = Arc::default();
                     t.skipped.remove(step);
                 });
                 self.restart(id);

@@ -1,5 +1,7 @@
 //! Chores and merging: what the conductor does beside running agents.
 
+use std::sync::Arc;
+
 use crate::command::CheckResult;
 use crate::effect::Effect;
 use crate::event::{Chore, Event};
@@ -128,8 +130,13 @@ impl State {
     pub(in crate::state) fn accept_phase(&mut self, id: TaskId, change: &Commit) {
         self.unwant(id, Chore::Gate(id));
         let Some(task) = self.task(id) else { return };
-        let next = self.mission(task.mission).and_then(|m| task.next_phase(&m.policy));
+        let mission = self.mission(task.mission);
+        let next = mission.and_then(|m| task.next_phase(&m.policy));
+        let shown = mission.map(|m| gate::shown(task, &m.policy)).unwrap_or_default();
         self.with_task(id, |t| {
+            if !shown.is_empty() {
+                Arc::make_mut(&mut t.frozen).extend(shown);
+            }
             t.accepted = Some(change.clone());
             t.accepted_by_phase.retain(|(phase, _)| *phase < t.phase);
             t.accepted_by_phase.push((t.phase, change.clone()));

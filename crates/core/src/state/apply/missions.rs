@@ -261,6 +261,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<T
         before_in_batch: None,
         next_in_batch: None,
         touched: Arc::default(),
+        frozen: Arc::default(),
         merged: None,
         flaky: BTreeSet::new(),
         done: Done::default(),
