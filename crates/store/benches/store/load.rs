@@ -190,7 +190,7 @@ fn wait_until(due: Instant) {
     }
 }
 
-fn flush(writer: &Writer) {
+pub fn flush(writer: &Writer) {
     let (told, heard) = mpsc::channel();
     writer.flush(move |done| told.send(done).unwrap());
     heard.recv().unwrap().unwrap();

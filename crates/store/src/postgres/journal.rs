@@ -16,6 +16,7 @@ use kapelle_core::{Record, Seq, Timestamp};
 use tokio_postgres::Row;
 
 use super::link::{Link, Param, Use};
+use super::sentinel::Sentinel;
 use super::{blobs, lead, schema, search, tables};
 use crate::backend::{self, Admitted, Backend, Request, admit_group};
 use crate::error::Error;
@@ -55,18 +56,19 @@ pub struct Postgres {
 struct Lead {
     epoch: Epoch,
     holder: Holder,
-    /// Tells others that we are alive.
-    sentinel: RefCell<Option<Link>>,
+    /// Tells others that we are alive, for as long as we have the lead.
+    _sentinel: Sentinel,
 }
 
 impl Postgres {
-    /// Opens the project's schema, and creates it if there is none.
+    /// Opens the project's schema, and creates it if there is none. One that is there is left as
+    /// it is: somebody else may lead it, with another version. Whoever claims its epoch brings it
+    /// up to date.
     pub fn open(location: &Location) -> Result<Postgres, Error> {
         let server = server(location)?;
         let purpose = Use::Writing(location.durability);
         let link = Link::connect(&server, purpose)?;
-        schema::migrate(&link, &server)?;
-        tables::prepare(&link, &server.schema)?;
+        schema::create(&link, &server)?;
         Postgres::at(server, purpose, link)
     }
 
@@ -105,10 +107,24 @@ impl Postgres {
                 let what = "somebody else holds the lock of the project".into();
                 return Err(Error::Lost { what });
             }
-            lead.sentinel.replace(Some(Link::connect(&self.server, Use::Answering)?));
         }
         self.link.replace(link);
         Ok(())
+    }
+
+    fn claim(&mut self) -> Result<Epoch, Error> {
+        let hold = ("SELECT epoch FROM meta FOR UPDATE", Vec::new());
+        let claim = ("UPDATE meta SET epoch = epoch + 1", Vec::new());
+        self.on(|link| link.transaction("BEGIN", vec![hold, claim]))?;
+        // Looked at after the claim: nobody but us can have written since.
+        self.look_again()?;
+        Ok(self.epoch)
+    }
+
+    /// For whoever has claimed the epoch: nobody else can write any more.
+    fn bring_up_to_date(&self) -> Result<(), Error> {
+        self.on(|link| schema::migrate(link, &self.server))?;
+        self.on(|link| tables::prepare(link, &self.server.schema))
     }
 
     fn look_again(&mut self) -> Result<(), Error> {
@@ -175,12 +191,9 @@ fn server(location: &Location) -> Result<Server, Error> {
 
 impl Journal for Postgres {
     fn claim_epoch(&mut self) -> Result<Epoch, Error> {
-        let hold = ("SELECT epoch FROM meta FOR UPDATE", Vec::new());
-        let claim = ("UPDATE meta SET epoch = epoch + 1", Vec::new());
-        self.on(|link| link.transaction("BEGIN", vec![hold, claim]))?;
-        // Looked at after the claim: nobody but us can have written since.
-        self.look_again()?;
-        Ok(self.epoch)
+        let epoch = self.claim()?;
+        self.bring_up_to_date()?;
+        Ok(epoch)
     }
 
     fn head(&self) -> Head {
@@ -207,10 +220,12 @@ impl Backend for Postgres {
     fn lead(&mut self, holder: &Holder) -> Result<Epoch, Error> {
         let server = self.server.clone();
         self.on(|link| lead::take(link, &server))?;
-        let sentinel = RefCell::new(Some(Link::connect(&server, Use::Answering)?));
-        let epoch = self.claim_epoch()?;
+        let epoch = self.claim()?;
+        // Before the rest, which takes long where there is much to copy.
+        let sentinel = Sentinel::post(&server, epoch)?;
+        self.lead = Some(Lead { epoch, holder: holder.clone(), _sentinel: sentinel });
         self.on(|link| lead::tell_holder(link, holder))?;
-        self.lead = Some(Lead { epoch, holder: holder.clone(), sentinel });
+        self.bring_up_to_date()?;
         Ok(epoch)
     }
 

@@ -11,9 +11,19 @@ use crate::projections::Changes;
 use crate::tables::{Column, Dialect, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
 use crate::value::{Value, clamped};
 
-/// Makes sure that the tables are there in the form of this version.
+/// Makes sure that the tables are there in the form of this version, and tell of this journal. What
+/// was folded into others is folded again. For whoever leads the project.
 pub(super) fn prepare(link: &Link, schema: &str) -> Result<(), Error> {
-    if are_current(link, schema)? { Ok(()) } else { create_anew(link) }
+    let usable = are_current(link, schema)? && belong_to_journal(link)?;
+    if usable { Ok(()) } else { create_anew(link) }
+}
+
+/// A journal can be put back from a backup, and the tables not with it.
+fn belong_to_journal(link: &Link) -> Result<bool, Error> {
+    let sql = "SELECT w.hash = coalesce(encode(journal.hash, 'hex'), '')
+        FROM projection_watermark AS w LEFT JOIN journal ON journal.seq = w.seq";
+    let told = link.query(sql, Vec::new())?;
+    Ok(told.first().is_some_and(|row| row.get(0)))
 }
 
 fn are_current(link: &Link, schema: &str) -> Result<bool, Error> {

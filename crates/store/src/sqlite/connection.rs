@@ -55,7 +55,8 @@ const FULL: Setting = ("synchronous", "FULL", "2");
 /// Commits reach the disk with the next one that is full, or with the next checkpoint.
 const NORMAL: Setting = ("synchronous", "NORMAL", "1");
 
-/// Opens for writing; creates the file and its tables if they are missing.
+/// Opens for writing; creates the file if it is missing. One that is there keeps its version until
+/// somebody claims its epoch.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Error> {
     let path = locate(path)?;
     create(&path)?;
@@ -67,7 +68,7 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Er
     schema::inspect(&conn, &path)?;
     set(&conn, &WRITING)?;
     set_durability(&conn, Durability::Full)?;
-    schema::migrate(&mut conn, &path)?;
+    schema::create(&mut conn, &path)?;
     set_durability(&conn, durability)?;
     Ok(conn)
 }
@@ -205,6 +206,11 @@ fn create(path: &Path) -> Result<(), Error> {
 pub(super) fn make_private(path: &Path) -> Result<(), Error> {
     let created = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);
     created.and_then(|file| file.sync_all()).map_err(Error::io(path))?;
+    sync_folder(path)
+}
+
+/// The name of a file is on the disk only when its folder is.
+pub(super) fn sync_folder(path: &Path) -> Result<(), Error> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io(folder))
 }

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use kapelle_core::{Record, Seq, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::{connection, tables};
+use super::{connection, schema, tables};
 use crate::backend::{self, Admitted, Backend, Request, admit_group};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, Journal, Link, event};
 use crate::location::{Durability, tables_path};
-use crate::projections::{self, Changes};
+use crate::projections::Changes;
 use crate::search::{Document, Hit, Query};
 use crate::tables::Table;
 use crate::value::{Value, clamped};
@@ -36,14 +36,14 @@ enum Access {
 }
 
 impl Sqlite {
-    /// Opens the store in the file `path`, and creates it if there is none.
+    /// Opens the store in the file `path`, and creates it if there is none. One that is there is
+    /// left as it is: whoever claims its epoch brings it up to date.
     pub fn open(path: &Path) -> Result<Sqlite, Error> {
         Sqlite::open_with(path, Durability::Full)
     }
 
     pub fn open_with(path: &Path, durability: Durability) -> Result<Sqlite, Error> {
         let conn = connection::open(path, durability)?;
-        tables::leave(&conn)?;
         Sqlite::at(conn, path, Access::Writing(durability))
     }
 
@@ -76,11 +76,6 @@ impl Sqlite {
     fn tables_or_refuse(&self) -> Result<&Connection, Error> {
         let missing = || Error::NoStore { store: tables_path(&self.path).display().to_string() };
         self.tables()?.ok_or_else(missing)
-    }
-
-    /// Makes all tables for people anew from the journal. Returns how far they reach.
-    pub fn rebuild_projections(&mut self) -> Result<Seq, Error> {
-        projections::rebuild(self)
     }
 
     /// Runs what can be made anew from the journal, without waiting for the disk: the order of
@@ -120,6 +115,9 @@ impl Journal for Sqlite {
     fn claim_epoch(&mut self) -> Result<Epoch, Error> {
         let claim = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch";
         let epoch = Epoch(self.conn.query_row(claim, [], |row| unsigned(row, 0))?);
+        // From here on, nobody else writes what is changed now.
+        schema::migrate(&mut self.conn, &self.path)?;
+        tables::leave(&self.conn)?;
         // Looked at after the claim: nobody but us can have written since.
         self.head = head(&self.conn)?;
         Ok(epoch)

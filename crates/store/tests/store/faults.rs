@@ -185,16 +185,7 @@ fn a_lost_connection_is_made_anew() {
     let location = cluster.project();
     let writer = Writer::open(&location).unwrap();
     append(&writer, Seq(0), &records[..5]).recv().unwrap().unwrap();
-    let schema = fixture::schema(&location);
-    // The connection that holds the project's lock is the writer's; others share the server.
-    let epoch_holders = format!(
-        "SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a
-        WHERE a.application_name = 'kapelle' AND a.pid IN (
-            SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND
-                ((classid::bigint << 32) | objid::bigint) = {})",
-        lock_key(&schema)
-    );
-    assert_eq!(cluster.psql(&schema, &epoch_holders).unwrap(), "1");
+    assert_eq!(fixture::end_leading_session(&location), "1");
     append(&writer, Seq(5), &records[5..]).recv().unwrap().unwrap();
     writer.close().unwrap();
     assert_eq!(verify(&location).unwrap().records, records.len() as u64);
@@ -223,13 +214,6 @@ fn a_thread_of_a_runtime_may_ask() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let read = runtime.block_on(async { Reader::open(&location)?.records(Seq(0), 1_000) });
     assert!(read.unwrap() == records, "another history");
-}
-
-/// The number of a project's lock, as the store makes it.
-fn lock_key(schema: &str) -> i64 {
-    use sha2::{Digest, Sha256};
-    let digest = Sha256::digest(format!("kapelle leads {schema}"));
-    i64::from_be_bytes(digest[..8].try_into().unwrap())
 }
 
 /// The server goes down and comes back while somebody appends without a pause.

@@ -160,6 +160,21 @@ pub fn schema(location: &Location) -> String {
     shown.split_whitespace().nth(1).unwrap().to_owned()
 }
 
+/// Ends the session that has the lock of the project, and tells how many there were. Others share
+/// the server.
+pub fn end_leading_session(location: &Location) -> String {
+    use sha2::{Digest, Sha256};
+    let schema = schema(location);
+    // The number of the lock, as the store makes it.
+    let digest = Sha256::digest(format!("kapelle leads {schema}"));
+    let key = i64::from_be_bytes(digest[..8].try_into().unwrap());
+    let sql = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'
+            AND ((classid::bigint << 32) | objid::bigint) = {key}"
+    );
+    cluster::shared().psql(&schema, &sql).unwrap()
+}
+
 /// Writes a history into a store, in batches of so many records, and folds its tables.
 pub fn write(location: &Location, records: &[Record], batch: usize) {
     let writer = Writer::open(location).unwrap();

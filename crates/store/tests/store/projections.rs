@@ -9,7 +9,7 @@ use kapelle_core::command::Spending;
 use kapelle_core::council::{CouncilId, Question};
 use kapelle_core::mission::MissionStage;
 use kapelle_core::{Actor, Command, MissionId, Record, Seq, State, Usd};
-use kapelle_store::{Journal, Reader, Sqlite, Writer, rebuild, tables_path};
+use kapelle_store::{Reader, Writer, rebuild, tables_path};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
@@ -173,8 +173,7 @@ fn tables_say_what_the_state_says_and_what_a_rebuild_says() {
         }
         writer.close().unwrap();
         let folded = dump(&path);
-        let mut store = Sqlite::open(&path).unwrap();
-        assert_eq!(store.rebuild_projections().unwrap(), store.head().seq);
+        assert_eq!(rebuild(&path).unwrap().seq, Seq(records.len() as u64));
         assert_same(&folded, &dump(&path), &format!("history {number}"));
     }
 }
@@ -300,7 +299,8 @@ fn cancelling_ends_what_was_open() {
         host.give(Command::CancelMission { mission: MissionId(1), reason, by });
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
-        fixture::filled(&path, &host.records, 100).0.rebuild_projections().unwrap();
+        fixture::filled(&path, &host.records, 100);
+        rebuild(&path).unwrap();
         let raw = fixture::tables(&path);
         for (sql, said) in sayings(host.engine.state()) {
             assert_eq!(rows(&raw, sql), said, "{sql}");
@@ -319,8 +319,8 @@ fn people_can_ask_in_plain_sql() {
     let path = dir.path().join("db");
     let mut host = Host::new(11);
     host.open("first");
-    let (mut store, _) = fixture::filled(&path, &host.records, 100);
-    store.rebuild_projections().unwrap();
+    fixture::filled(&path, &host.records, 100);
+    rebuild(&path).unwrap();
     let raw = fixture::tables(&path);
     let ask = |sql| rows(&raw, sql);
     assert_eq!(
@@ -340,8 +340,8 @@ fn people_can_ask_in_plain_sql() {
 fn wrong_values_and_dangling_references_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let (mut store, _) = fixture::filled(&path, &crowd::history(CROWDS[1], 2), 100);
-    store.rebuild_projections().unwrap();
+    fixture::filled(&path, &crowd::history(CROWDS[1], 2), 100);
+    rebuild(&path).unwrap();
     let raw = fixture::tables(&path);
     raw.pragma_update(None, "foreign_keys", true).unwrap();
     for (sql, refusal) in [
@@ -377,26 +377,25 @@ fn wrong_values_and_dangling_references_are_refused() {
 /// Tables that a person dropped, or that another version made, are made anew at the next start.
 #[test]
 fn missing_and_outdated_tables_are_made_anew() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
     let records = fixture::history(2, 1);
-    let (mut store, _) = fixture::filled(&path, &records, 50);
-    store.rebuild_projections().unwrap();
-    drop(store);
-    let whole = dump(&path);
-    for harm in [
-        "DROP VIEW costs_by_mission",
-        "DELETE FROM checks; DROP TABLE checks",
-        "UPDATE projection_watermark SET version = 0; DELETE FROM checks",
-        "DROP TABLE projection_watermark",
-        // Of another journal, or of this one before it was restored from a backup.
-        "UPDATE projection_watermark SET hash = 'another'; DELETE FROM checks",
-        "UPDATE projection_watermark SET seq = 1000000",
-    ] {
-        fixture::tables(&path).execute_batch(harm).unwrap();
-        Writer::open(&path).unwrap().close().unwrap();
-        assert_same(&dump(&path), &whole, harm);
-        assert_eq!(Reader::open(&path).unwrap().watermark().unwrap(), Seq(records.len() as u64));
+    for place in fixture::places() {
+        fixture::write(&place.location, &records, 50);
+        let reader = Reader::open(&place.location).unwrap();
+        for harm in [
+            "DROP VIEW costs_by_mission",
+            "DELETE FROM checks; DROP TABLE checks",
+            "UPDATE projection_watermark SET version = 0; DELETE FROM checks",
+            "DROP TABLE projection_watermark",
+            // Of another journal, or of this one before it was restored from a backup.
+            "UPDATE projection_watermark SET hash = 'another'; DELETE FROM checks",
+            "UPDATE projection_watermark SET seq = 1000000",
+        ] {
+            place.change(harm);
+            Writer::open(&place.location).unwrap().close().unwrap();
+            assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{harm} on {}", place.name);
+            assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64), "{}", place.name);
+            assert_eq!(place.ask("SELECT count(*) FROM costs_by_mission"), ["2"], "{harm}");
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use kapelle_core::{Record, Seq};
-use kapelle_store::{Error, Head, Journal, Reader, Sqlite, Writer, verify};
+use kapelle_store::{Error, Head, Journal, Reader, Writer, rebuild, verify};
 
 use crate::fixture;
 use crate::projections::{assert_same, dump};
@@ -164,7 +164,7 @@ fn failing_tables_stop_no_append_and_are_reported() {
     assert!(writer.last_projection_error().is_none());
     writer.close().unwrap();
     let healed = dump(&path);
-    Sqlite::open(&path).unwrap().rebuild_projections().unwrap();
+    rebuild(&path).unwrap();
     assert_same(&healed, &dump(&path), "after a rebuild");
 }
 
