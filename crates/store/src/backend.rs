@@ -80,6 +80,10 @@ pub(crate) trait Backend: Journal {
         changes: &Changes,
         span: (Seq, Seq),
     ) -> Result<(), Error>;
+    /// Notes beside the tables why they do not go on, for those who look at them. The next rows
+    /// that are written end it.
+    fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error>;
+    fn complaint(&self) -> Result<Option<String>, Error>;
     /// Empty tables, whatever was there before.
     fn create_tables_anew(&mut self) -> Result<(), Error>;
     fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error>;

@@ -49,6 +49,7 @@ pub struct Carried {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rebuilt {
     pub seq: Seq,
+    /// Empty if the tables were damaged, and could not be read.
     pub before: Vec<Fingerprint>,
     pub after: Vec<Fingerprint>,
 }
@@ -56,7 +57,7 @@ pub struct Rebuilt {
 impl Rebuilt {
     /// Tables that did not say what the journal says.
     pub fn repaired(&self) -> impl Iterator<Item = &Fingerprint> {
-        self.before.iter().zip(&self.after).filter(|(one, other)| one != other).map(|(one, _)| one)
+        self.after.iter().filter(|table| !self.before.contains(table))
     }
 }
 
@@ -192,9 +193,18 @@ fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carri
 
 /// Folds the whole journal again, and says which tables had been something else.
 pub fn rebuild(location: impl Into<Location>) -> Result<Rebuilt, Error> {
-    let mut backend = open_alone(&location.into())?;
-    projections::catch_up(&mut *backend)?;
-    let before = fingerprints(&*backend)?;
+    let location = location.into();
+    // Whoever opens damaged tables for writing makes them anew, and nobody would know.
+    let readable =
+        Reader::open(&location).and_then(|reader| reader.watermark().and_then(|_| reader.tables()));
+    let mut backend = open_alone(&location)?;
+    let before = match readable {
+        Err(Error::Damaged { .. }) => Vec::new(),
+        _ => {
+            projections::catch_up(&mut *backend)?;
+            fingerprints(&*backend)?
+        }
+    };
     let seq = projections::rebuild(&mut *backend)?;
     Ok(Rebuilt { seq, before, after: fingerprints(&*backend)? })
 }

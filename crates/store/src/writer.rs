@@ -9,8 +9,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use kapelle_core::{Record, Seq};
@@ -29,7 +29,7 @@ mod behind;
 mod desk;
 mod pending;
 
-use behind::{Behind, Complaint};
+use behind::Behind;
 use desk::Desk;
 use pending::Pending;
 
@@ -60,7 +60,6 @@ pub struct Writer {
     following: Option<JoinHandle<Result<(), Error>>>,
     epoch: Epoch,
     opened_at: Head,
-    complaint: Complaint,
     wake: Arc<Wake>,
 }
 
@@ -75,14 +74,8 @@ impl Writer {
         let (queue, inbox) = mpsc::channel();
         let wake = Arc::new(Wake::default());
         wake.tell(opened_at.seq);
-        let complaint = Complaint::default();
         let pending = Arc::new(Pending::new(opened_at));
-        let behind = Behind::new(
-            (open(&location)?, epoch),
-            &pending,
-            queue.clone(),
-            Arc::clone(&complaint),
-        )?;
+        let behind = Behind::new((open(&location)?, epoch), &pending, queue.clone())?;
         let following = spawn("kapelle-tables", || behind.run())?;
         let desk = Desk::new(store, inbox, pending, Arc::clone(&wake));
         let appending = spawn("kapelle-store", || desk.run())?;
@@ -92,7 +85,6 @@ impl Writer {
             following: Some(following),
             epoch,
             opened_at,
-            complaint,
             wake,
         })
     }
@@ -126,12 +118,6 @@ impl Writer {
     /// on the thread that folds.
     pub fn flush(&self, done: impl FnOnce(Result<Seq, Error>) + Send + 'static) {
         self.send(Message::Flush { done: Box::new(done) });
-    }
-
-    /// Why the tables for people are not up to date, if they cannot be.
-    #[must_use]
-    pub fn last_projection_error(&self) -> Option<Error> {
-        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Does what was asked for, folds the rest and ends.

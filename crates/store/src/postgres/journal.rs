@@ -305,6 +305,14 @@ impl Backend for Postgres {
         self.on(|link| tables::write(link, epoch, changes, span, &self.server.schema))
     }
 
+    fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
+        self.on(|link| tables::complain(link, epoch, why))
+    }
+
+    fn complaint(&self) -> Result<Option<String>, Error> {
+        self.on(tables::complaint)
+    }
+
     fn create_tables_anew(&mut self) -> Result<(), Error> {
         self.on(tables::create_anew)
     }

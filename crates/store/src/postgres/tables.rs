@@ -60,6 +60,7 @@ pub(super) fn write(
     // Tables that are elsewhere than expected make a null of the number, which the column refuses,
     // and with it everything else.
     let advance = "UPDATE projection_watermark SET seq = CASE WHEN seq = $2 THEN $1::bigint END,
+        complaint = NULL,
         hash = coalesce((SELECT encode(hash, 'hex') FROM journal WHERE seq = $1::bigint), '')";
     let numbers: Vec<Param<'_>> = vec![Box::new(clamped(to.0)), Box::new(clamped(from.0))];
     let mut statements = vec![(advance, numbers)];
@@ -74,6 +75,17 @@ pub(super) fn write(
     statements.push(("SELECT pg_notify($1, $2)", told));
     statements.push((FENCE, vec![Box::new(clamped(claimed.0))]));
     link.lightly(statements).map_err(|error| refusal(link, claimed, from).unwrap_or(error))
+}
+
+pub(super) fn complain(link: &Link, claimed: Epoch, why: &str) -> Result<(), Error> {
+    let sql = "UPDATE projection_watermark SET complaint = $1
+        WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = $2)";
+    link.lightly(vec![(sql, vec![Box::new(why), Box::new(clamped(claimed.0))])])
+}
+
+pub(super) fn complaint(link: &Link) -> Result<Option<String>, Error> {
+    let rows = link.query("SELECT complaint FROM projection_watermark", Vec::new())?;
+    Ok(rows.first().and_then(|row| row.get(0)))
 }
 
 /// Why the database refused the batch, if it is not its own affair.

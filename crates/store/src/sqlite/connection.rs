@@ -86,6 +86,27 @@ pub(super) fn open_tables(path: &Path) -> Result<Connection, Error> {
     Ok(conn)
 }
 
+/// Puts the tables beside the journal in `path` out of the way, in the place of those that were put
+/// there before.
+pub(super) fn set_tables_aside(path: &Path) -> Result<(), Error> {
+    let path = locate(&tables_path(path))?;
+    for ending in ["", "-wal", "-shm"] {
+        let [from, to] = ["", ".damaged"].map(|mark| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(mark);
+            name.push(ending);
+            PathBuf::from(name)
+        });
+        match fs::rename(&from, &to) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::io(&from)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The same for those who look on; None if there are none yet.
 pub(super) fn open_tables_read_only(path: &Path) -> Result<Option<Connection>, Error> {
     let path = locate(&tables_path(path))?;

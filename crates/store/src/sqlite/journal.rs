@@ -63,14 +63,41 @@ impl Sqlite {
             return Ok(known);
         }
         let opened = match self.access {
-            Access::Writing(_) => {
-                let conn = connection::open_tables(&self.path)?;
-                tables::prepare(&conn, &self.conn)?;
-                Some(conn)
-            }
+            Access::Writing(_) => Some(match self.prepared_tables() {
+                Err(Error::Damaged { .. }) => {
+                    connection::set_tables_aside(&self.path)?;
+                    self.prepared_tables()?
+                }
+                prepared => prepared?,
+            }),
             Access::Reading => connection::open_tables_read_only(&self.path)?,
         };
         Ok(opened.map(|conn| self.tables.get_or_init(|| conn)))
+    }
+
+    fn prepared_tables(&self) -> Result<Connection, Error> {
+        let conn = connection::open_tables(&self.path)?;
+        tables::prepare(&conn, &self.conn)?;
+        Ok(conn)
+    }
+
+    /// Nothing is in that file but what the journal tells: a damaged one is put aside for whoever
+    /// wants to know what happened, and the next look at the tables makes them anew.
+    fn set_damaged_aside(&mut self, outcome: &Result<(), Error>) -> Result<(), Error> {
+        match outcome {
+            Err(Error::Damaged { .. }) => {
+                drop(self.tables.take());
+                connection::set_tables_aside(&self.path)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn empty_tables(&self) -> Result<(), Error> {
+        let conn = self.tables_or_refuse()?;
+        let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+        tables::create_anew(&tx)?;
+        Ok(tx.commit()?)
     }
 
     fn tables_or_refuse(&self) -> Result<&Connection, Error> {
@@ -195,14 +222,26 @@ impl Backend for Sqlite {
         changes: &Changes,
         span: (Seq, Seq),
     ) -> Result<(), Error> {
-        tables::write((self.tables_or_refuse()?, &self.conn), epoch, changes, span)
+        let written = tables::write((self.tables_or_refuse()?, &self.conn), epoch, changes, span);
+        self.set_damaged_aside(&written)?;
+        written
+    }
+
+    fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
+        tables::complain((self.tables_or_refuse()?, &self.conn), epoch, why)
+    }
+
+    fn complaint(&self) -> Result<Option<String>, Error> {
+        self.tables()?.map_or(Ok(None), tables::complaint)
     }
 
     fn create_tables_anew(&mut self) -> Result<(), Error> {
-        let conn = self.tables_or_refuse()?;
-        let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
-        tables::create_anew(&tx)?;
-        Ok(tx.commit()?)
+        let emptied = self.empty_tables();
+        self.set_damaged_aside(&emptied)?;
+        match emptied {
+            Err(Error::Damaged { .. }) => self.empty_tables(),
+            emptied => emptied,
+        }
     }
 
     fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error> {

@@ -4,8 +4,8 @@
 //! search is handed over to it. A crash leaves all of this behind the journal, never ahead of it,
 //! and the next start catches up.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -57,9 +57,6 @@ const SNAPSHOT_LOOK: Duration = Duration::from_millis(100);
 /// waiting, so neither is tried again at once.
 const FOLD_RETRY: Duration = Duration::from_secs(5);
 
-/// Why the tables cannot be folded, if they cannot.
-pub(super) type Complaint = Arc<Mutex<Option<Error>>>;
-
 pub(super) struct Behind {
     store: Box<dyn Backend>,
     /// The one that the writer claimed.
@@ -85,7 +82,6 @@ pub(super) struct Behind {
     rested: Instant,
     /// How long the last fold took.
     took: Duration,
-    complaint: Complaint,
 }
 
 /// Where the last snapshot was, and the one that is being made beside.
@@ -100,7 +96,6 @@ impl Behind {
         (store, epoch): (Box<dyn Backend>, Epoch),
         pending: &Arc<Pending>,
         desk: Sender<Message>,
-        complaint: Complaint,
     ) -> Result<Behind, Error> {
         // With nothing to catch up with, the fold is left alone until there is: a start has enough
         // to do, and would have to share the machine with it.
@@ -122,7 +117,6 @@ impl Behind {
             snapshots: Snapshots::default(),
             rested: Instant::now(),
             took: Duration::ZERO,
-            complaint,
         })
     }
 
@@ -172,7 +166,7 @@ impl Behind {
     fn work(&mut self) {
         if self.pending.is_due(|news| self.fold_due(news)) {
             let begun = Instant::now();
-            // Reported where it is kept; appends go on.
+            // What is wrong is noted beside the tables; appends go on.
             let _ = self.fold();
             self.took = begun.elapsed();
             let overdue = |since: Instant| since.elapsed() >= SEARCH_UNDER_LOAD;
@@ -241,8 +235,10 @@ impl Behind {
         }
         self.deposed = matches!(folded, Err(Error::StaleEpoch { .. }));
         self.fold_after = folded.is_err().then(|| Instant::now() + FOLD_RETRY);
-        let mut told = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
-        *told = folded.as_ref().err().cloned();
+        if let Err(why) = &folded {
+            // If not even this can be written, people see tables that stand still.
+            let _ = self.store.complain(self.epoch, &why.to_string());
+        }
         folded
     }
 

@@ -119,7 +119,7 @@ impl Cluster {
             .unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         match output.status.success() {
-            true => Ok(text(output.stdout).trim().replacen("SET\n", "", 1)),
+            true => Ok(text(output.stdout).replacen("SET\n", "", 1).trim().to_owned()),
             false => Err(text(output.stderr)),
         }
     }

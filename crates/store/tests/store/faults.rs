@@ -108,18 +108,77 @@ fn a_damaged_page_is_called_damage() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     fixture::write(&Location::sqlite(&path), &fixture::history(12, 10), 50);
-    let raw = Connection::open(&path).unwrap();
-    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
-    let first_page: i64 = raw
-        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'journal'", [], |r| r.get(0))
-        .unwrap();
-    drop(raw);
-    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    file.write_all_at(&[0xff; 4096], (first_page as u64 - 1) * 4096).unwrap();
+    damage(&path, "journal");
     let broken = verify(&path).unwrap_err();
     assert!(matches!(broken, AuditError::Store(Error::Damaged { .. })), "{broken:?}");
     let refused = Writer::open(&path).unwrap_err();
     assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
+}
+
+/// Harms the page in which a table begins.
+fn damage(path: &Path, table: &str) {
+    let raw = Connection::open(path).unwrap();
+    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    let first_page: i64 = raw.query_row(sql, [table], |row| row.get(0)).unwrap();
+    drop(raw);
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[0xff; 4096], (first_page as u64 - 1) * 4096).unwrap();
+}
+
+/// The tables are a cache: however they are damaged, the history is looked at, and they are put
+/// aside and made anew by whoever comes next.
+#[test]
+fn damaged_tables_stop_nobody() {
+    let records = fixture::history(12, 10);
+    let (before, rest) = records.split_at(records.len() / 2);
+    let harm = |what: &str, tables: &Path| match what {
+        "the watermark" => damage(tables, "projection_watermark"),
+        "a table" => damage(tables, "tasks"),
+        "a page of nothing" => fs::write(tables, [0; 4096]).unwrap(),
+        _ => fs::write(tables, [0xff; 20_000]).unwrap(),
+    };
+    for what in ["the watermark", "a table", "a page of nothing", "nonsense"] {
+        for repair in ["start", "rebuild"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("db");
+            let tables = kapelle_store::tables_path(&path);
+            fixture::write(&Location::sqlite(&path), before, 50);
+            harm(what, &tables);
+            let damaged = fs::read(&tables).unwrap();
+            assert_eq!(verify(&path).unwrap().records, before.len() as u64, "{what}");
+            let trouble = Reader::open(&path).unwrap().trouble_with_tables();
+            assert_eq!(trouble.is_some(), what != "a table", "{what}: {trouble:?}");
+            match repair {
+                "rebuild" => {
+                    let rebuilt = rebuild(&path).unwrap();
+                    assert_eq!(rebuilt.repaired().count(), rebuilt.after.len(), "{what}");
+                }
+                _ => goes_on(&path, rest),
+            }
+            let reader = Reader::open(&path).unwrap();
+            assert_eq!(reader.watermark().unwrap(), reader.head().unwrap().seq, "{what}");
+            assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{what}, {repair}");
+            assert!(fs::read(dir.path().join("db.tables.db.damaged")).unwrap() == damaged);
+        }
+    }
+}
+
+/// Damage may be found only when the tables are written: then it is told, and mended with the next
+/// fold.
+fn goes_on(path: &Path, records: &[Record]) {
+    let writer = Writer::open(path).unwrap();
+    append(&writer, writer.opened_at().seq, records).recv().unwrap().unwrap();
+    let flushed = || {
+        let (told, heard) = mpsc::channel();
+        writer.flush(move |done| told.send(done).unwrap());
+        heard.recv().unwrap()
+    };
+    match flushed() {
+        Err(Error::Damaged { .. }) => drop(flushed().unwrap()),
+        flushed => drop(flushed.unwrap()),
+    }
+    writer.close().unwrap();
 }
 
 /// Somebody's SQL prompt with an open transaction makes an append wait, and no more.

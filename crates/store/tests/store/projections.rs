@@ -399,6 +399,39 @@ fn missing_and_outdated_tables_are_made_anew() {
     }
 }
 
+/// A table that a later version no longer has would tell of a day that is over, for ever. What a
+/// person added on PostgreSQL is not ours.
+#[test]
+fn tables_that_only_another_version_had_are_removed() {
+    for place in fixture::places() {
+        fixture::write(&place.location, &fixture::history(2, 1), 50);
+        place.change(
+            "CREATE TABLE yesterday (id BIGINT PRIMARY KEY REFERENCES tasks DEFERRABLE INITIALLY DEFERRED);
+            INSERT INTO yesterday SELECT id FROM tasks;
+            CREATE VIEW last_week AS SELECT * FROM yesterday;
+            UPDATE projection_watermark SET version = 0;",
+        );
+        let names = match place.location.path() {
+            Some(_) => "SELECT name FROM sqlite_schema WHERE name IN ('yesterday', 'last_week')",
+            None => {
+                let mark = "made from the journal by Kapelle";
+                place.change(&format!(
+                    "COMMENT ON TABLE yesterday IS '{mark}'; COMMENT ON VIEW last_week IS '{mark}';
+                    CREATE TABLE by_a_person (id BIGINT);"
+                ));
+                "SELECT relname FROM pg_class WHERE relname IN ('yesterday', 'last_week')"
+            }
+        };
+        assert_eq!(place.ask(names).len(), 2, "{}", place.name);
+        Writer::open(&place.location).unwrap().close().unwrap();
+        assert_eq!(place.ask(names), [""; 0], "{}", place.name);
+        if place.location.path().is_none() {
+            assert_eq!(place.ask("SELECT count(*) FROM by_a_person"), ["0"]);
+        }
+        assert_eq!(Reader::open(&place.location).unwrap().wrong_tables().unwrap(), [""; 0]);
+    }
+}
+
 /// Earlier versions had the tables in the file of the journal; what is left of them would be stale.
 #[test]
 fn tables_leave_the_file_of_the_journal() {
