@@ -90,8 +90,9 @@ pub(crate) trait Backend: Journal {
 
     /// How far the search reaches into the journal.
     fn searchable(&self) -> Result<Seq, Error>;
-    /// Makes documents searchable, in place of those of the same kind and source; `mark` is how
-    /// far the journal is searchable then.
+    /// Makes documents searchable, in place of those of the same kind and source. With a `mark` they
+    /// are from the journal, which is searchable up to there then, and nothing waits for the disk;
+    /// without one they are in no other place, and as durable as a record.
     fn index(&mut self, documents: &[Document], mark: Option<Seq>) -> Result<(), Error>;
     fn search(&self, query: &Query) -> Result<Vec<Hit>, Error>;
     /// Documents that no record of the journal tells, and that would be lost without a copy.

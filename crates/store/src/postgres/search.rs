@@ -22,7 +22,10 @@ pub(super) fn index(link: &Link, documents: &[Document], mark: Option<Seq>) -> R
         let advance = "UPDATE search_watermark SET seq = $1";
         statements.push((advance, vec![Box::new(clamped(mark.0))]));
     }
-    link.lightly(statements)
+    match mark {
+        Some(_) => link.lightly(statements),
+        None => link.transaction("BEGIN", statements),
+    }
 }
 
 fn values(document: &Document) -> Vec<Param<'_>> {

@@ -105,8 +105,8 @@ impl Sqlite {
         self.tables()?.ok_or_else(missing)
     }
 
-    /// Runs what can be made anew from the journal, without waiting for the disk: the order of
-    /// commits is kept, so that the tables are never ahead of the journal.
+    /// Runs what can be made anew from the journal, without waiting for the disk. It is in the file
+    /// of the journal, which keeps the order of commits: so it is never ahead of the records.
     pub(super) fn lightly<T>(
         &mut self,
         work: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, Error>,
@@ -254,7 +254,11 @@ impl Backend for Sqlite {
     }
 
     fn index(&mut self, documents: &[Document], mark: Option<Seq>) -> Result<(), Error> {
-        self.lightly(|tx| super::search::index(tx, documents, mark))
+        let index = |tx: &Transaction<'_>| super::search::index(tx, documents, mark);
+        match mark {
+            Some(_) => self.lightly(index),
+            None => self.in_transaction(index),
+        }
     }
 
     fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
@@ -363,6 +367,34 @@ mod tests {
         let failed = store.lightly(|_| Err::<(), _>(Error::WriterGone));
         assert!(failed.is_err());
         assert_eq!(synchronous(&store), 2);
+    }
+
+    /// What the journal tells can be made searchable again; a note is told by nothing else, and
+    /// whoever was answered may forget it.
+    #[test]
+    fn a_note_is_as_durable_as_a_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
+        let watch = "CREATE TEMP TABLE seen (synchronous);
+            CREATE TEMP TRIGGER watch AFTER INSERT ON documents
+            BEGIN INSERT INTO seen SELECT * FROM pragma_synchronous; END";
+        store.conn.execute_batch(watch).unwrap();
+        let note = Document {
+            kind: crate::search::Kind::Memory,
+            source: "note".into(),
+            seq: None,
+            at: Timestamp(1),
+            mission: None,
+            task: None,
+            agent: None,
+            event: None,
+            body: "remember the milk".into(),
+        };
+        store.index(std::slice::from_ref(&note), None).unwrap();
+        store.index(&[note], Some(Seq(0))).unwrap();
+        let seen = "SELECT group_concat(synchronous) FROM seen";
+        let seen: String = store.conn.query_row(seen, [], |row| row.get(0)).unwrap();
+        assert_eq!(seen, "2,1");
     }
 
     /// Somebody who was stopped in the middle of a fold, and wakes when another has gone on.
