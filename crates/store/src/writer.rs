@@ -16,13 +16,13 @@ use std::thread::{self, JoinHandle};
 use kapelle_core::{Record, Seq};
 
 use crate::backend::{Backend, Request};
-use crate::blobs;
+use crate::blobs::{self, Garbage};
 use crate::error::Error;
 use crate::follow::{Follower, Wake};
 use crate::journal::{Epoch, Hash, Head};
 use crate::location::Location;
 use crate::lock::Holder;
-use crate::open::open;
+use crate::open::{open, open_read_only};
 use crate::search::Document;
 
 mod behind;
@@ -49,6 +49,18 @@ enum Message {
     End,
 }
 
+impl Message {
+    /// Nobody will see to it.
+    fn refuse(self) {
+        match self {
+            Message::Append { done, .. } => done(Err(Error::WriterGone)),
+            Message::Flush { done } => done(Err(Error::WriterGone)),
+            Message::Work(work) => work(Err(Error::WriterGone)),
+            Message::End => {}
+        }
+    }
+}
+
 type Work = Box<dyn FnOnce(Result<&mut dyn Backend, Error>) + Send>;
 
 /// A handle on the writing threads. Dropping it does what was asked for, folds the rest and waits
@@ -58,6 +70,7 @@ pub struct Writer {
     queue: Option<Sender<Message>>,
     appending: Option<JoinHandle<()>>,
     following: Option<JoinHandle<Result<(), Error>>>,
+    location: Location,
     epoch: Epoch,
     opened_at: Head,
     wake: Arc<Wake>,
@@ -83,6 +96,7 @@ impl Writer {
             queue: Some(queue),
             appending: Some(appending),
             following: Some(following),
+            location,
             epoch,
             opened_at,
             wake,
@@ -134,7 +148,8 @@ impl Writer {
     /// Lets others know where this process answers, where the store can tell them.
     pub fn publish(&self, url: &str, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         let url = url.to_owned();
-        self.work(move |store| store.publish(&url), done);
+        let epoch = self.epoch;
+        self.work(move |store| store.publish(epoch, &url), done);
     }
 
     /// Keeps a content by its hash, for an owner such as `attempt 12`.
@@ -144,8 +159,8 @@ impl Writer {
         owner: &str,
         done: impl FnOnce(Result<Hash, Error>) + Send + 'static,
     ) {
-        let owner = owner.to_owned();
-        self.work(move |store| blobs::put(store, &body, &owner), done);
+        let (epoch, owner) = (self.epoch, owner.to_owned());
+        self.work(move |store| blobs::put(store, epoch, &body, owner), done);
     }
 
     /// The owner needs none of its blobs any more.
@@ -154,18 +169,32 @@ impl Writer {
         owner: &str,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        let owner = owner.to_owned();
-        self.work(move |store| store.release_blobs(&owner), done);
+        let (epoch, owner) = (self.epoch, owner.to_owned());
+        self.work(move |store| store.release_blobs(epoch, &owner), done);
     }
 
-    /// Removes the blobs that nobody owns and no record mentions, and tells how many.
+    /// Removes the blobs that nobody owns and no record mentions, and tells how many. The journal
+    /// is looked through beside, so that nobody waits for that.
     pub fn collect_garbage(&self, done: impl FnOnce(Result<u64, Error>) + Send + 'static) {
-        self.work(|store| blobs::collect_garbage(store), done);
+        let Some(queue) = self.queue.clone() else { return done(Err(Error::WriterGone)) };
+        let (location, epoch) = (self.location.clone(), self.epoch);
+        let looking = spawn("kapelle-garbage", move || {
+            let found = open_read_only(&location).and_then(|store| Garbage::found_in(&*store));
+            let remove = move |store: Result<&mut dyn Backend, Error>| {
+                done(found.and_then(|garbage| garbage.remove(store?, epoch)));
+            };
+            if let Err(unsent) = queue.send(Message::Work(Box::new(remove))) {
+                unsent.0.refuse();
+            }
+        });
+        // On a machine that has no thread left, the answer goes with the question.
+        drop(looking);
     }
 
     /// Makes a log or a memory searchable, in place of an earlier one of the same source.
     pub fn index(&self, found: Document, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        self.work(move |store| store.index(&[found], None), done);
+        let epoch = self.epoch;
+        self.work(move |store| store.index(epoch, &[found], None), done);
     }
 
     fn work<T>(
@@ -181,12 +210,8 @@ impl Writer {
             Some(queue) => queue.send(message).map_err(|unsent| unsent.0),
             None => Err(message),
         };
-        match unsent {
-            Ok(()) => {}
-            Err(Message::Append { done, .. }) => done(Err(Error::WriterGone)),
-            Err(Message::Flush { done }) => done(Err(Error::WriterGone)),
-            Err(Message::Work(work)) => work(Err(Error::WriterGone)),
-            Err(Message::End) => {}
+        if let Err(message) = unsent {
+            message.refuse();
         }
     }
 

@@ -70,7 +70,8 @@ fn an_export_is_a_whole_project_again() {
     assert_eq!(again.json(&["import", &file])["head_hash"], head);
     assert_eq!(self::head(&again), head);
     assert_eq!(again.json(&["tasks"]), tasks);
-    again.kapelle(&["import", &file]).expect(6).says("it has to be empty");
+    // Whoever was interrupted at the very end, or does not know, may ask again.
+    assert_eq!(again.json(&["import", &file])["head_hash"], head);
 
     let edited = fs::read_to_string(&out).unwrap().replacen("do it", "do so", 1);
     fs::write(&out, edited).unwrap();

@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::link::Link;
+use super::journal::look;
+use super::link::{Link, Param};
 use super::listen::Listener;
 use crate::error::Error;
+use crate::journal::Epoch;
 use crate::location::Server;
 use crate::lock::Holder;
+use crate::value::clamped;
 
 /// The server needs a moment to notice that a process is gone.
 const NOTICING: Duration = Duration::from_millis(500);
@@ -75,9 +78,38 @@ pub(super) fn holder(link: &Link) -> Result<Option<Holder>, Error> {
     Ok(told.and_then(|told| serde_json::from_str(&told).ok()))
 }
 
-pub(super) fn tell_holder(link: &Link, holder: &Holder) -> Result<(), Error> {
+pub(super) fn tell_holder(link: &Link, epoch: Epoch, holder: &Holder) -> Result<(), Error> {
     let told = serde_json::to_string(holder).unwrap_or_default();
-    link.execute("UPDATE meta SET holder = $1", vec![Box::new(told)]).map(drop)
+    let sql = "UPDATE meta SET holder = $1 WHERE epoch = $2";
+    link.execute(sql, vec![Box::new(told), Box::new(clamped(epoch.0))]).map(drop)
+}
+
+/// A null for a number that must not be one: the server refuses it, and all that went before.
+const FENCE: &str = "WITH fence AS MATERIALIZED (
+        SELECT epoch FROM meta WHERE epoch = $1 FOR KEY SHARE)
+    UPDATE search_watermark SET seq = NULL WHERE NOT EXISTS (SELECT 1 FROM fence)";
+
+/// One transaction of whoever claimed this epoch; nothing, if that is over.
+///
+/// The fence comes last, and so is held for a moment only: whoever takes over waits for it, however
+/// long the rest had to wait for somebody's question.
+pub(super) fn fenced(
+    link: &Link,
+    epoch: Epoch,
+    begin: &'static str,
+    mut statements: Vec<(&str, Vec<Param<'_>>)>,
+) -> Result<(), Error> {
+    statements.push((FENCE, vec![Box::new(clamped(epoch.0))]));
+    let done = link.transaction(begin, statements);
+    done.map_err(|error| match refuse_stale(link, epoch) {
+        Err(stale @ Error::StaleEpoch { .. }) => stale,
+        _ => error,
+    })
+}
+
+pub(super) fn refuse_stale(link: &Link, presented: Epoch) -> Result<(), Error> {
+    let (_, current) = look(link)?;
+    if current == presented { Ok(()) } else { Err(Error::StaleEpoch { presented, current }) }
 }
 
 /// The number of the project's lock.

@@ -60,11 +60,23 @@ pub(super) struct Link {
     prepared: Mutex<HashMap<String, Statement>>,
     /// What the server says by itself, as text.
     notices: Receiver<String>,
-    patience: Duration,
+    pub(super) patience: Duration,
     /// Somebody stopped waiting for an answer. What they asked for may still be under way, in a
     /// transaction that is open: nothing more may be asked here.
     given_up: AtomicBool,
+    /// Somebody opened a transaction, and will end it.
+    in_transaction: AtomicBool,
 }
+
+/// How a transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Commit,
+    RollBack,
+}
+
+/// Begins a transaction that does not wait for the disk.
+pub(super) const LIGHTLY: &str = "BEGIN; SET LOCAL synchronous_commit = off";
 
 impl Link {
     pub(super) fn connect(server: &Server, purpose: Use) -> Result<Link, Error> {
@@ -96,7 +108,8 @@ impl Link {
         };
         let prepared = Mutex::default();
         let (patience, given_up) = (ANSWER_PATIENCE, AtomicBool::new(false));
-        let link = Link { runtime: Some(runtime), client, prepared, notices, patience, given_up };
+        let (runtime, in_transaction) = (Some(runtime), AtomicBool::new(false));
+        let link = Link { runtime, client, prepared, notices, patience, given_up, in_transaction };
         link.set_up(server, purpose)?;
         Ok(link)
     }
@@ -152,23 +165,22 @@ impl Link {
         self.wait_for(COPY_PATIENCE, self.client.batch_execute(sql))
     }
 
-    /// All of it in one transaction that does not wait for the disk, with all statements on their
-    /// way before the first is answered.
-    pub(super) fn lightly(&self, statements: Vec<(&str, Vec<Param<'_>>)>) -> Result<(), Error> {
-        let begin = "BEGIN; SET LOCAL synchronous_commit = off";
-        self.transaction(begin, statements)
-    }
-
+    /// All of it in one transaction, with all statements on their way before the first is answered;
+    /// as a part of the one that is open, if there is one.
     pub(super) fn transaction(
         &self,
         begin: &'static str,
         statements: Vec<(&str, Vec<Param<'_>>)>,
     ) -> Result<(), Error> {
         let (client, prepared) = (&self.client, &self.prepared);
+        let is_part = self.is_in_transaction();
         self.wait(async move {
             let mut ready = Vec::with_capacity(statements.len());
             for (sql, params) in statements {
                 ready.push((statement(client, prepared, sql).await?, params));
+            }
+            if is_part {
+                return in_order(client, &ready).await;
             }
             client.batch_execute(begin).await?;
             let done = in_order(client, &ready).await;
@@ -176,6 +188,26 @@ impl Link {
             let ended = client.batch_execute(end).await;
             done.and(ended)
         })
+    }
+
+    /// Opens a transaction for all that comes. It may wait for its next statement as long as that
+    /// takes: whoever fills a store may be fed by somebody slow.
+    pub(super) fn begin(&self) -> Result<(), Error> {
+        self.batch("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")?;
+        self.in_transaction.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn end(&self, how: End) -> Result<(), Error> {
+        self.in_transaction.store(false, Ordering::Relaxed);
+        self.batch_patiently(match how {
+            End::Commit => "COMMIT",
+            End::RollBack => "ROLLBACK",
+        })
+    }
+
+    pub(super) fn is_in_transaction(&self) -> bool {
+        self.in_transaction.load(Ordering::Relaxed)
     }
 
     /// What the server has to say next, if it says something in time.

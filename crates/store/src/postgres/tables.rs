@@ -3,8 +3,8 @@
 use kapelle_core::Seq;
 use tokio_postgres::Row;
 
-use super::journal::look;
-use super::link::{Link, Param};
+use super::lead::fenced;
+use super::link::{LIGHTLY, Link, Param};
 use crate::error::Error;
 use crate::journal::Epoch;
 use crate::projections::Changes;
@@ -43,12 +43,6 @@ pub(super) fn create_anew(link: &Link) -> Result<(), Error> {
     link.batch(&format!("{}{}", drop(Dialect::Postgres), create(Dialect::Postgres)))
 }
 
-/// Last of all, and so for a moment only: whoever takes over waits for it, however long the rows
-/// had to wait for somebody's question. Another epoch makes a null, too.
-const FENCE: &str = "WITH fence AS MATERIALIZED (
-        SELECT epoch FROM meta WHERE epoch = $1 FOR KEY SHARE)
-    UPDATE projection_watermark SET seq = NULL WHERE NOT EXISTS (SELECT 1 FROM fence)";
-
 /// The batch, and word of it to those who listen.
 pub(super) fn write(
     link: &Link,
@@ -73,29 +67,22 @@ pub(super) fn write(
     }
     let told: Vec<Param<'_>> = vec![Box::new(channel), Box::new(format!("head {to}"))];
     statements.push(("SELECT pg_notify($1, $2)", told));
-    statements.push((FENCE, vec![Box::new(clamped(claimed.0))]));
-    link.lightly(statements).map_err(|error| refusal(link, claimed, from).unwrap_or(error))
+    let written = fenced(link, claimed, LIGHTLY, statements);
+    written.map_err(|error| match (error, watermark(link)) {
+        (stale @ Error::StaleEpoch { .. }, _) => stale,
+        (_, Ok(actual)) if actual != from => Error::Overtaken { expected: from, actual },
+        (error, _) => error,
+    })
 }
 
 pub(super) fn complain(link: &Link, claimed: Epoch, why: &str) -> Result<(), Error> {
-    let sql = "UPDATE projection_watermark SET complaint = $1
-        WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = $2)";
-    link.lightly(vec![(sql, vec![Box::new(why), Box::new(clamped(claimed.0))])])
+    let sql = "UPDATE projection_watermark SET complaint = $1";
+    fenced(link, claimed, LIGHTLY, vec![(sql, vec![Box::new(why)])])
 }
 
 pub(super) fn complaint(link: &Link) -> Result<Option<String>, Error> {
     let rows = link.query("SELECT complaint FROM projection_watermark", Vec::new())?;
     Ok(rows.first().and_then(|row| row.get(0)))
-}
-
-/// Why the database refused the batch, if it is not its own affair.
-fn refusal(link: &Link, presented: Epoch, from: Seq) -> Option<Error> {
-    let (_, current) = look(link).ok()?;
-    if current != presented {
-        return Some(Error::StaleEpoch { presented, current });
-    }
-    let actual = watermark(link).ok()?;
-    (actual != from).then_some(Error::Overtaken { expected: from, actual })
 }
 
 fn list<'a>(column: &Column, rows: &[&'a Vec<Value>], at: usize) -> Param<'a> {

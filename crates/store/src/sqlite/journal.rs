@@ -107,9 +107,9 @@ impl Sqlite {
 
     /// Runs what can be made anew from the journal, without waiting for the disk. It is in the file
     /// of the journal, which keeps the order of commits: so it is never ahead of the records.
-    pub(super) fn lightly<T>(
+    fn lightly<T>(
         &mut self,
-        work: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, Error>,
+        work: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let Access::Writing(durability) = self.access else { return self.in_transaction(work) };
         connection::set_durability(&self.conn, Durability::Normal)?;
@@ -118,14 +118,29 @@ impl Sqlite {
         outcome
     }
 
-    pub(super) fn in_transaction<T>(
+    /// In a transaction of its own, or as a part of the one that is open.
+    fn in_transaction<T>(
         &mut self,
-        work: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, Error>,
+        work: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        if !self.conn.is_autocommit() {
+            return work(&self.conn);
+        }
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let done = work(&tx)?;
         tx.commit()?;
         Ok(done)
+    }
+
+    fn claimed<T>(
+        &mut self,
+        presented: Epoch,
+        work: impl FnOnce(&Connection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.in_transaction(|tx| {
+            refuse_stale(tx, presented)?;
+            work(tx)
+        })
     }
 
     fn write_group(&mut self, group: &[Request<'_>]) -> Result<Admitted, Error> {
@@ -173,6 +188,17 @@ impl Backend for Sqlite {
             }
             Err(error) => group.iter().map(|_| Err(error.clone())).collect(),
         }
+    }
+
+    fn all_or_nothing(&mut self, work: &mut backend::Writes<'_>) -> Result<(), Error> {
+        self.conn.execute_batch("BEGIN IMMEDIATE")?;
+        let done = work(self).and_then(|()| Ok(self.conn.execute_batch("COMMIT")?));
+        if done.is_err() && !self.conn.is_autocommit() {
+            // With the connection it would end, too.
+            let _ = self.conn.execute_batch("ROLLBACK");
+        }
+        self.head = head(&self.conn)?;
+        done
     }
 
     fn adopt(&mut self, after: Seq, rows: &[backend::Row]) -> Result<(), Error> {
@@ -253,8 +279,16 @@ impl Backend for Sqlite {
         Ok(self.conn.prepare_cached(mark)?.query_row([], |row| seq(row, 0))?)
     }
 
-    fn index(&mut self, documents: &[Document], mark: Option<Seq>) -> Result<(), Error> {
-        let index = |tx: &Transaction<'_>| super::search::index(tx, documents, mark);
+    fn index(
+        &mut self,
+        epoch: Epoch,
+        documents: &[Document],
+        mark: Option<Seq>,
+    ) -> Result<(), Error> {
+        let index = |tx: &Connection| {
+            refuse_stale(tx, epoch)?;
+            super::search::index(tx, documents, mark)
+        };
         match mark {
             Some(_) => self.lightly(index),
             None => self.in_transaction(index),
@@ -269,25 +303,31 @@ impl Backend for Sqlite {
         super::search::kept(&self.conn)
     }
 
-    fn put_blob(&mut self, hash: &str, body: &[u8], owner: &str) -> Result<(), Error> {
-        self.in_transaction(|tx| super::blobs::put(tx, hash, body, owner))
+    fn put_blob(
+        &mut self,
+        epoch: Epoch,
+        hash: &str,
+        body: &[u8],
+        owners: &[String],
+    ) -> Result<(), Error> {
+        self.claimed(epoch, |tx| super::blobs::put(tx, hash, body, owners))
     }
 
     fn blob(&self, hash: &str) -> Result<Option<Vec<u8>>, Error> {
         super::blobs::get(&self.conn, hash)
     }
 
-    fn release_blobs(&mut self, owner: &str) -> Result<(), Error> {
-        self.conn.execute("DELETE FROM blob_owners WHERE owner = ?1", [owner])?;
-        Ok(())
+    fn release_blobs(&mut self, epoch: Epoch, owner: &str) -> Result<(), Error> {
+        let release = "DELETE FROM blob_owners WHERE owner = ?1";
+        self.claimed(epoch, |tx| Ok(tx.execute(release, [owner]).map(drop)?))
     }
 
     fn ownerless_blobs(&self) -> Result<Vec<String>, Error> {
         super::blobs::ownerless(&self.conn)
     }
 
-    fn remove_blobs(&mut self, hashes: &[String]) -> Result<u64, Error> {
-        self.in_transaction(|tx| super::blobs::remove(tx, hashes))
+    fn remove_blobs(&mut self, epoch: Epoch, hashes: &[String]) -> Result<u64, Error> {
+        self.claimed(epoch, |tx| super::blobs::remove(tx, hashes))
     }
 
     fn blobs(&self) -> Result<Vec<(String, Vec<String>)>, Error> {
@@ -326,6 +366,13 @@ pub(super) fn epoch(conn: &Connection) -> Result<Epoch, Error> {
     Ok(Epoch(epoch.query_row([], |row| unsigned(row, 0))?))
 }
 
+/// The file lock of the leader is what holds; this is for whoever did not ask for it, or was stopped
+/// for so long that somebody broke it.
+pub(super) fn refuse_stale(journal: &Connection, presented: Epoch) -> Result<(), Error> {
+    let current = epoch(journal)?;
+    if current == presented { Ok(()) } else { Err(Error::StaleEpoch { presented, current }) }
+}
+
 fn records(conn: &Connection, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
     let mut statement = conn
         .prepare_cached("SELECT seq, at, body FROM journal WHERE seq > ?1 ORDER BY seq LIMIT ?2")?;
@@ -362,7 +409,7 @@ mod tests {
             store.conn.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap()
         };
         assert_eq!(synchronous(&store), 2);
-        store.index(&[], Some(Seq(0))).unwrap();
+        store.index(Epoch(0), &[], Some(Seq(0))).unwrap();
         assert_eq!(synchronous(&store), 2);
         let failed = store.lightly(|_| Err::<(), _>(Error::WriterGone));
         assert!(failed.is_err());
@@ -390,8 +437,8 @@ mod tests {
             event: None,
             body: "remember the milk".into(),
         };
-        store.index(std::slice::from_ref(&note), None).unwrap();
-        store.index(&[note], Some(Seq(0))).unwrap();
+        store.index(Epoch(0), std::slice::from_ref(&note), None).unwrap();
+        store.index(Epoch(0), &[note], Some(Seq(0))).unwrap();
         let seen = "SELECT group_concat(synchronous) FROM seen";
         let seen: String = store.conn.query_row(seen, [], |row| row.get(0)).unwrap();
         assert_eq!(seen, "2,1");

@@ -8,7 +8,7 @@ use rusqlite::{
     params_from_iter,
 };
 
-use super::journal::{epoch, seq};
+use super::journal::{refuse_stale, seq};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash};
 use crate::projections::Changes;
@@ -116,12 +116,6 @@ pub(super) fn write(
         }
     }
     Ok(tx.commit()?)
-}
-
-/// The file lock of the leader is what holds; this is for whoever did not ask for it.
-fn refuse_stale(journal: &Connection, presented: Epoch) -> Result<(), Error> {
-    let current = epoch(journal)?;
-    if current == presented { Ok(()) } else { Err(Error::StaleEpoch { presented, current }) }
 }
 
 pub(super) fn complain(

@@ -297,9 +297,10 @@ impl Behind {
     /// The documents are in the file of the journal, which only the desk writes.
     fn index(&self, documents: Vec<Document>, mark: Seq) -> Result<(), Error> {
         let (told, heard) = mpsc::channel();
+        let epoch = self.epoch;
         let work = move |store: Result<&mut dyn Backend, Error>| {
             // Whoever waits for it is below.
-            let _ = told.send(store.and_then(|store| store.index(&documents, Some(mark))));
+            let _ = told.send(store.and_then(|store| store.index(epoch, &documents, Some(mark))));
         };
         self.desk.send(Message::Work(Box::new(work))).map_err(|_| Error::WriterGone)?;
         heard.recv().unwrap_or(Err(Error::WriterGone))

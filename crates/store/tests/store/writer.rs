@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use kapelle_core::{Record, Seq};
-use kapelle_store::{Error, Head, Journal, Reader, Writer, rebuild, verify};
+use kapelle_core::{Record, Seq, Timestamp};
+use kapelle_store::search::{Document, Kind, Query};
+use kapelle_store::{Error, Head, Journal, Reader, Writer, blob_hash, rebuild, verify};
 
 use crate::fixture;
 use crate::projections::{assert_same, dump};
@@ -218,6 +219,53 @@ fn whoever_lost_the_lead_folds_no_more() {
         Writer::open(&place.location).unwrap().close().unwrap();
         assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64), "{}", place.name);
         assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
+    }
+}
+
+/// Nor does it write anything else: what it knows of is not what its successor knows of.
+#[test]
+fn whoever_lost_the_lead_keeps_nothing_and_removes_nothing() {
+    fn asked<T: Send + 'static>(
+        ask: impl FnOnce(Box<dyn FnOnce(Result<T, Error>) + Send>),
+    ) -> Result<T, Error> {
+        let (told, heard) = mpsc::channel();
+        ask(Box::new(move |done| told.send(done).unwrap()));
+        heard.recv().unwrap()
+    }
+    for place in fixture::places() {
+        let old = Writer::open(&place.location).unwrap();
+        let hash = asked(|done| old.keep_blob(b"owned".to_vec(), "one", done)).unwrap();
+        let ownerless = asked(|done| old.keep_blob(b"ownerless".to_vec(), "two", done)).unwrap();
+        asked(|done| old.release_blobs("two", done)).unwrap();
+        let current = place.take_over();
+        let note = Document {
+            kind: Kind::Memory,
+            source: "note".into(),
+            seq: None,
+            at: Timestamp(1),
+            mission: None,
+            task: None,
+            agent: None,
+            event: None,
+            body: "too late".into(),
+        };
+        let refused = [
+            asked(|done| old.keep_blob(b"new".to_vec(), "one", done)).map(drop),
+            asked(|done| old.release_blobs("one", done)),
+            asked(|done| old.collect_garbage(done)).map(drop),
+            asked(|done| old.index(note, done)),
+        ];
+        for refused in refused {
+            let Err(Error::StaleEpoch { current: told, .. }) = refused else {
+                panic!("{}: {refused:?}", place.name)
+            };
+            assert_eq!(told, current, "{}", place.name);
+        }
+        let reader = Reader::open(&place.location).unwrap();
+        let kept = |hash| reader.blob(hash).unwrap().is_some();
+        assert!(kept(hash) && kept(ownerless), "{}", place.name);
+        assert!(!kept(blob_hash(b"new")), "{}", place.name);
+        assert_eq!(reader.search(&Query::default()).unwrap(), [], "{}", place.name);
     }
 }
 
