@@ -9,8 +9,8 @@ use rusqlite::Connection;
 
 use crate::{cluster, crowd, fixture};
 
-const SQLITE_V1: &str = include_str!("../samples/sqlite-v1.sql");
-const POSTGRES_V1: &str = include_str!("../samples/postgres-v1.sql");
+pub const SQLITE_V1: &str = include_str!("../samples/sqlite-v1.sql");
+pub const POSTGRES_V1: &str = include_str!("../samples/postgres-v1.sql");
 
 /// The head of the samples, computed by another program.
 const HEAD: &str = "0a1a11b2c9d39d1175b20b75754a8e0c7928edf199e806811ff6dbec25f718dc";
