@@ -400,6 +400,19 @@ mod tests {
     use super::*;
     use crate::location::Place;
 
+    #[test]
+    fn a_table_that_stays_locked_is_an_error_with_a_name() {
+        let cluster = cluster::Cluster::start();
+        let Place::Postgres(server) = cluster.project().place else { panic!("it is a server") };
+        cluster.psql("public", "CREATE TABLE public.kept (number BIGINT)").unwrap();
+        let link = Link::connect(&server, Use::Writing(Durability::Full)).unwrap();
+        link.batch("SET lock_timeout = '1ms'").unwrap();
+        let _holder = cluster.session("public", "BEGIN; LOCK TABLE public.kept;");
+        let refused = link.execute("INSERT INTO public.kept VALUES (1)", Vec::new()).unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
+        assert!(!link.is_closed());
+    }
+
     /// A transaction that nobody waited for is still open: the next append would be in it, be
     /// answered, and go with it.
     #[test]

@@ -108,9 +108,33 @@ pub(super) fn found(link: &Link, server: &Server) -> Result<Option<i64>, Error> 
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::super::link::{Use, cluster};
     use super::*;
     use crate::location::{Durability, Place};
+
+    /// A large journal takes longer than any other answer; whoever migrates it waits.
+    #[test]
+    fn a_backup_may_take_longer_than_other_answers() {
+        let cluster = cluster::Cluster::start();
+        let Place::Postgres(server) = cluster.project().place else { panic!("it is a server") };
+        let mut link = Link::connect(&server, Use::Writing(Durability::Full)).unwrap();
+        create(&link, &server).unwrap();
+        link.patience = Duration::from_millis(300);
+        // Copying meets a table that is locked for longer than that.
+        let slow = "BEGIN; LOCK TABLE journal; SELECT 1; SELECT pg_sleep(1); COMMIT;";
+        std::thread::scope(|scope| {
+            scope.spawn(|| cluster.psql(&server.schema, slow));
+            let locked = "SELECT count(*) FROM pg_locks
+                WHERE relation = 'journal'::regclass AND mode = 'AccessExclusiveLock' AND granted";
+            let until = Instant::now() + Duration::from_secs(20);
+            while cluster.psql(&server.schema, locked).unwrap() == "0" {
+                assert!(Instant::now() < until, "nobody locks it");
+            }
+            back_up(&link, &server.schema, VERSION).unwrap();
+        });
+    }
 
     /// What no record tells would be lost with a migration that goes wrong.
     #[test]

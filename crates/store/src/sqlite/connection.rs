@@ -214,6 +214,10 @@ fn create(path: &Path) -> Result<(), Error> {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
             refuse_special_file(path)?;
             let found = fs::metadata(path).map_err(Error::io(path))?.permissions();
+            // Somebody took that right away, perhaps for a reason; it is not ours to give back.
+            if found.mode() & 0o200 == 0 {
+                return Err(Error::ReadOnly { what: path.display().to_string() });
+            }
             if found.mode() & 0o777 == MODE {
                 return Ok(());
             }

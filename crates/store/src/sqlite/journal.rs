@@ -1,4 +1,4 @@
-//! The journal in one SQLite file.
+//! The journal in a SQLite file, with the tables for people in another one beside it.
 //!
 //! Invariant: an append is one transaction of journal rows. Who may append and after what is
 //! looked up inside that transaction, so a stale leader is refused by the database itself.
@@ -414,6 +414,25 @@ mod tests {
         let failed = store.lightly(|_| Err::<(), _>(Error::WriterGone));
         assert!(failed.is_err());
         assert_eq!(synchronous(&store), 2);
+    }
+
+    /// Whoever has locked the file for longer than anybody waits is named for what they are, and the
+    /// append is not there.
+    #[test]
+    fn a_file_that_stays_locked_is_an_error_with_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        let mut store = Sqlite::open(&path).unwrap();
+        let epoch = store.claim_epoch().unwrap();
+        store.conn.busy_timeout(std::time::Duration::from_millis(1)).unwrap();
+        let somebody = Connection::open(&path).unwrap();
+        somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let event = kapelle_core::Event::SessionStarted;
+        let record = Record { seq: Seq(1), at: Timestamp(1), event };
+        let refused = store.append(epoch, Seq(0), std::slice::from_ref(&record)).unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
+        somebody.execute_batch("COMMIT").unwrap();
+        assert_eq!(store.append(epoch, Seq(0), &[record]).unwrap().seq, Seq(1));
     }
 
     /// What the journal tells can be made searchable again; a note is told by nothing else, and

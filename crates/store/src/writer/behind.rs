@@ -15,7 +15,7 @@ use super::pending::{Call, News, Pending};
 use super::{Done, Message};
 use crate::backend::Backend;
 use crate::error::Error;
-use crate::journal::{Epoch, Head};
+use crate::journal::Epoch;
 use crate::projections::Fold;
 use crate::search::{self, Document};
 use crate::snapshot;
@@ -46,6 +46,9 @@ const SEARCH_AT_END: Duration = Duration::from_secs(2);
 
 /// A snapshot is worth its while after so many records; a start folds fewer than this anyway.
 const SNAPSHOT_RECORDS: u64 = 50_000;
+
+/// Without a lull, one is taken after so many: a start after a crash would be glad of it.
+const SNAPSHOT_RECORDS_UNDER_LOAD: u64 = 100_000;
 
 /// At the end there is time, and the next start will be glad of it.
 const SNAPSHOT_RECORDS_AT_END: u64 = 1_000;
@@ -159,8 +162,20 @@ impl Behind {
     }
 
     fn snapshot_waits(&self) -> bool {
-        let enough = |fold: &Fold| fold.seq().0 >= self.snapshots.last.0 + SNAPSHOT_RECORDS;
-        self.snapshots.under_way.is_none() && self.fold.as_ref().is_some_and(enough)
+        self.snapshots.under_way.is_none() && self.records_since_snapshot() >= SNAPSHOT_RECORDS
+    }
+
+    /// It waited for a lull long enough, or is made and has to be kept.
+    fn snapshot_is_overdue(&self) -> bool {
+        match &self.snapshots.under_way {
+            Some(making) => making.is_finished(),
+            None => self.records_since_snapshot() >= SNAPSHOT_RECORDS_UNDER_LOAD,
+        }
+    }
+
+    fn records_since_snapshot(&self) -> u64 {
+        let reached = self.fold.as_ref().map_or(0, |fold| fold.seq().0);
+        reached.saturating_sub(self.snapshots.last.0)
     }
 
     fn work(&mut self) {
@@ -172,6 +187,9 @@ impl Behind {
             let overdue = |since: Instant| since.elapsed() >= SEARCH_UNDER_LOAD;
             if self.may_search() && self.unsearchable_since.is_some_and(overdue) {
                 self.try_search();
+            }
+            if self.snapshot_is_overdue() {
+                self.take_snapshot();
             }
         } else if self.may_search() {
             self.try_search();
@@ -204,7 +222,7 @@ impl Behind {
         // What it does not know now, the next start tells it.
         let _ = self.search_on();
         let Some(fold) = &self.fold else { return Ok(()) };
-        let enough = fold.seq().0 >= self.snapshots.last.0 + SNAPSHOT_RECORDS_AT_END;
+        let enough = self.records_since_snapshot() >= SNAPSHOT_RECORDS_AT_END;
         if enough && let Some(body) = snapshot::encode(fold, self.pending.head()) {
             // A cache: the next start is slower without it, and nothing else.
             let _ = self.store.keep_snapshot(&body);
@@ -316,13 +334,14 @@ impl Behind {
                 }
             }
             Some(making) => self.snapshots.under_way = Some(making),
-            None => self.begin_snapshot(self.pending.head()),
+            None => self.begin_snapshot(),
         }
     }
 
-    fn begin_snapshot(&mut self, head: Head) {
-        let Some(fold) = self.fold.as_ref().filter(|fold| fold.seq() == head.seq) else { return };
-        let fold = fold.clone();
+    /// Of what is folded, which the journal may be ahead of.
+    fn begin_snapshot(&mut self) {
+        let Some(fold) = self.fold.clone() else { return };
+        let Some(head) = snapshot::head_at(&*self.store, fold.seq()) else { return };
         self.snapshots.last = head.seq;
         let making = thread::Builder::new().name("kapelle-snapshot".into());
         self.snapshots.under_way = making.spawn(move || snapshot::encode(&fold, head)).ok();

@@ -83,7 +83,8 @@ impl Cluster {
         Location::postgres(&self.url(), &format!("p{number}")).unwrap()
     }
 
-    /// As after a power cut: nothing is written down in peace.
+    /// Ends the server at once, in the middle of whatever it does. What it has given to the kernel
+    /// is still written; a power cut would lose that, too.
     pub fn crash(&self) {
         self.order("stop");
     }

@@ -2,7 +2,7 @@
 //! acknowledged that is not there, and recovery without hand work.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -100,6 +100,23 @@ fn a_store_that_can_only_be_read_says_so() {
     fixture::filled(&dir.path().join("db"), &fixture::history(1, 0), 10);
     let place = dir.path().to_str().unwrap();
     in_a_box("faults::child_cannot_write", dir.path(), &["--ro-bind", place, place]);
+}
+
+/// Whoever took the right to write away meant it, also if they are the owner, or root.
+#[test]
+fn a_file_that_its_owner_must_not_write_stays_so() {
+    let records = fixture::history(1, 0);
+    for name in ["db", "db.tables.db"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        fixture::write(&Location::sqlite(&path), &records, 10);
+        let file = dir.path().join(name);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).unwrap();
+        let refused = Writer::open(&path).unwrap_err();
+        assert!(matches!(refused, Error::ReadOnly { .. }), "{refused:?}");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o400, "{name}");
+        assert_eq!(verify(&path).unwrap().records, records.len() as u64, "{name}");
+    }
 }
 
 /// A disk that lost a page is told apart from a program that is wrong.
@@ -248,6 +265,29 @@ fn a_lost_connection_is_made_anew() {
     append(&writer, Seq(5), &records[5..]).recv().unwrap().unwrap();
     writer.close().unwrap();
     assert_eq!(verify(&location).unwrap().records, records.len() as u64);
+}
+
+/// A server says that its disk is full and lives on. This one only says so.
+#[test]
+fn a_full_disk_of_the_server_loses_nothing_that_was_acknowledged() {
+    let records = fixture::history(2, 0);
+    let location = cluster::shared().project();
+    let ask = |sql: &str| cluster::shared().psql(&fixture::schema(&location), sql).unwrap();
+    let writer = Writer::open(&location).unwrap();
+    append(&writer, Seq(0), &records[..5]).recv().unwrap().unwrap();
+    // With the last record of the append, when the others are written already.
+    ask("CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+            IF NEW.seq = 8 THEN RAISE 'no space left on device' USING ERRCODE = '53100'; END IF;
+            RETURN NEW; END$$;
+        CREATE TRIGGER full_disk BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION full_disk()");
+    let full = append(&writer, Seq(5), &records[5..8]).recv().unwrap().unwrap_err();
+    assert!(matches!(full, Error::DiskFull { .. }), "{full:?}");
+    assert_eq!(Reader::open(&location).unwrap().head().unwrap().seq, Seq(5));
+    ask("DROP TRIGGER full_disk ON journal");
+    append(&writer, Seq(5), &records[5..]).recv().unwrap().expect("there is room again");
+    writer.close().unwrap();
+    assert_eq!(verify(&location).unwrap().records, records.len() as u64);
+    assert_eq!(Reader::open(&location).unwrap().wrong_tables().unwrap(), [""; 0]);
 }
 
 /// Nobody serves a connection on which nothing is asked, so its end is heard with the next question.

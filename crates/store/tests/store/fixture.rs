@@ -20,8 +20,8 @@ use kapelle_core::policy::{Check, Policy, Reading};
 use kapelle_core::report::{Question, Usage};
 use kapelle_core::task::Stage;
 use kapelle_core::{
-    Actor, Command, Commit, Effect, Engine, Fence, MissionId, Record, RequestId, Role, Timestamp,
-    Usd,
+    Actor, Command, Commit, Effect, Engine, Fence, MissionId, Record, RequestId, Role, Seq,
+    Timestamp, Usd,
 };
 use kapelle_store::{Epoch, Journal, Location, Postgres, Sqlite, Writer, tables_path};
 use rusqlite::Connection;
@@ -130,10 +130,12 @@ impl Place {
 
     /// Takes the project away from whoever leads it, without asking.
     pub fn take_over(&self) -> Epoch {
-        match self.location.path() {
-            Some(path) => Sqlite::open(path).unwrap().claim_epoch().unwrap(),
-            None => Postgres::open(&self.location).unwrap().claim_epoch().unwrap(),
-        }
+        journal(&self.location).claim_epoch().unwrap()
+    }
+
+    /// The records, without tables or a snapshot.
+    pub fn fill(&self, records: &[Record]) {
+        fill(&self.location, records);
     }
 
     /// What a person's SQL client says to a question with one column.
@@ -152,6 +154,20 @@ impl Place {
         };
         rows.map(|value| text(value.unwrap())).collect()
     }
+}
+
+fn journal(location: &Location) -> Box<dyn Journal> {
+    match location.path() {
+        Some(path) => Box::new(Sqlite::open(path).unwrap()),
+        None => Box::new(Postgres::open(location).unwrap()),
+    }
+}
+
+/// Writes the records into an empty store, without tables or a snapshot.
+pub fn fill(location: &Location, records: &[Record]) {
+    let mut journal = journal(location);
+    let epoch = journal.claim_epoch().unwrap();
+    journal.append(epoch, Seq(0), records).unwrap();
 }
 
 /// The schema of a project in PostgreSQL.

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use kapelle_core::{Event, Record, Seq, State, Timestamp};
 use kapelle_store::{
-    Error, Head, Journal, Location, Postgres, Reader, Sqlite, Writer, blob_hash, carry_over,
-    import, rebuild,
+    Error, Head, Location, Reader, Writer, blob_hash, carry_over, import, rebuild,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -115,17 +114,6 @@ impl Kind {
         }
     }
 
-    /// The records, without tables or a snapshot.
-    fn fill(&self, place: &str, records: &[Record]) {
-        let location = location(place);
-        let mut store: Box<dyn Journal> = match self {
-            Kind::File(_) => Box::new(Sqlite::open(location.path().unwrap()).unwrap()),
-            Kind::Server(_) => Box::new(Postgres::open(&location).unwrap()),
-        };
-        let epoch = store.claim_epoch().unwrap();
-        store.append(epoch, Seq(0), records).unwrap();
-    }
-
     /// A store of the first version.
     fn fill_with_sample(&self, place: &str) {
         match self {
@@ -219,7 +207,7 @@ fn a_fold_and_a_snapshot_are_taken_up_by_the_next() {
             is_sound(place, &records);
         };
         let open = |place: &str| format!("open|{place}");
-        at_every_moment(&kind, |place| kind.fill(place, &records), open, check);
+        at_every_moment(&kind, |place| fixture::fill(&location(place), &records), open, check);
     }
 }
 
@@ -228,7 +216,7 @@ fn a_rebuild_is_taken_up_by_the_next() {
     let records = records();
     for kind in Kind::both() {
         let prepare = |place: &str| {
-            kind.fill(place, &records);
+            fixture::fill(&location(place), &records);
             Writer::open(location(place)).unwrap().close().unwrap();
         };
         let order = |place: &str| format!("rebuild|{place}");
@@ -251,7 +239,7 @@ fn a_move_arrives_as_a_whole_or_is_repeated() {
     let records = many_records();
     let [source, _] = Kind::both();
     let from = source.place("source");
-    source.fill(&from, &records);
+    fixture::fill(&location(&from), &records);
     let writer = Writer::open(location(&from)).unwrap();
     let (told, heard) = std::sync::mpsc::channel();
     writer.keep_blob(b"a transcript".to_vec(), "attempt 1", move |kept| told.send(kept).unwrap());
@@ -277,7 +265,7 @@ fn an_import_arrives_as_a_whole_or_is_repeated() {
     let records = many_records();
     let [source, _] = Kind::both();
     let from = source.place("source");
-    source.fill(&from, &records);
+    fixture::fill(&location(&from), &records);
     let mut lines = Vec::new();
     let whole = Reader::open(location(&from)).unwrap().export(&mut lines).unwrap();
     let file = source.place("lines");

@@ -13,9 +13,9 @@ use kapelle_store::{Reader, Writer, rebuild, tables_path};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use crate::crowd;
 use crate::fixture::{self, Host, Place};
 use crate::sayings::{sayings, standings};
+use crate::{cluster, crowd};
 
 /// Seeds whose histories, taken together, have every kind of event in them.
 const SEEDS: [u64; 3] = [33, 43, 57];
@@ -175,6 +175,11 @@ fn tables_say_what_the_state_says_and_what_a_rebuild_says() {
         let folded = dump(&path);
         assert_eq!(rebuild(&path).unwrap().seq, Seq(records.len() as u64));
         assert_same(&folded, &dump(&path), &format!("history {number}"));
+        // The same on a server, in batches in which rows change more than once.
+        let location = cluster::shared().project();
+        fixture::write(&location, &records, 7);
+        let on_server = Reader::open(&location).unwrap().tables().unwrap();
+        assert_eq!(on_server, reader.tables().unwrap(), "history {number} on PostgreSQL");
     }
 }
 
