@@ -44,12 +44,14 @@ const APPEND: &str =
 pub struct Postgres {
     server: Server,
     purpose: Use,
+    /// Goes before the connection that has the lock: whoever gets that must not be told that we are
+    /// alive.
+    lead: Option<Lead>,
     /// Replaced when it was lost.
     link: RefCell<Link>,
     /// The last look: what an append is tried with first.
     head: Head,
     epoch: Epoch,
-    lead: Option<Lead>,
 }
 
 #[derive(Debug)]

@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::journal::look;
 use super::link::{Link, Param};
-use super::listen::Listener;
+use super::listen::{ASKED_AGAIN, Listener};
+use super::sentinel;
 use crate::error::Error;
 use crate::journal::Epoch;
 use crate::location::Server;
@@ -30,7 +31,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 /// What people are promised: so long after the death of a leader, somebody else leads.
 const TAKE_OVER_MAX: Duration = Duration::from_secs(5);
 
-// `take` waits for these three, one after the other, and for nothing else. The rest of the promise
+// `take` waits for these three at most, one after the other, and for nothing else. The rest of the promise
 // is for the server and the network.
 const _: () = assert!(
     2 * NOTICING.as_millis() + ANSWERING.as_millis() + 500 <= TAKE_OVER_MAX.as_millis(),
@@ -40,7 +41,12 @@ const _: () = assert!(
 /// Takes the lock of the project, or says who has it.
 pub(super) fn take(link: &Link, server: &Server) -> Result<(), Error> {
     if try_for(link, server, NOTICING)? {
-        return Ok(());
+        if !somebody_answers(link, server)? {
+            return Ok(());
+        }
+        // It will take it again with its next append.
+        release(link, server)?;
+        return Err(Error::Held { holder: holder(link)? });
     }
     if Listener::start(server)?.ask(&server.schema, ANSWERING)? {
         return Err(Error::Held { holder: holder(link)? });
@@ -51,6 +57,33 @@ pub(super) fn take(link: &Link, server: &Server) -> Result<(), Error> {
     }
     // Somebody else was faster.
     Err(Error::Held { holder: holder(link)? })
+}
+
+/// Whether a lock that was free has a holder all the same: one that lost only the connection that
+/// had it, and does not know yet. Where no sentinel is connected, nobody has to be waited for.
+fn somebody_answers(link: &Link, server: &Server) -> Result<bool, Error> {
+    let until = Instant::now() + ANSWERING;
+    let mut listener = None;
+    while Instant::now() < until {
+        let sql = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = $1
+            AND datname = current_database())";
+        let connected = link.query(sql, vec![Box::new(sentinel::name(server))])?;
+        if !connected.first().is_some_and(|row| row.get(0)) {
+            return Ok(false);
+        }
+        let listener = match &listener {
+            Some(listener) => listener,
+            None => listener.insert(Listener::start(server)?),
+        };
+        if listener.ask(&server.schema, ASKED_AGAIN)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn release(link: &Link, server: &Server) -> Result<(), Error> {
+    link.query("SELECT pg_advisory_unlock($1)", vec![Box::new(key(server))]).map(drop)
 }
 
 fn try_for(link: &Link, server: &Server, patience: Duration) -> Result<bool, Error> {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::location::Server;
 
 /// A sentinel needs less than this to connect again.
-const ASKED_AGAIN: Duration = Duration::from_millis(250);
+pub(super) const ASKED_AGAIN: Duration = Duration::from_millis(250);
 
 /// Hears what is said about one project, on a connection of its own.
 #[derive(Debug)]

@@ -76,7 +76,7 @@ impl Drop for Sentinel {
 }
 
 /// The name by which people find it in the server's list of sessions.
-fn name(server: &Server) -> String {
+pub(super) fn name(server: &Server) -> String {
     format!("sentinel of {}", server.schema)
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use kapelle_core::{Record, Seq};
-use kapelle_store::{Epoch, Error, Head, Location, Reader, Writer, verify};
+use kapelle_store::{Epoch, Error, Head, Journal, Location, Postgres, Reader, Writer, verify};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -243,6 +243,22 @@ fn a_leader_that_lost_its_sentinel_is_still_the_leader() {
     }
 }
 
+/// The same with the connection that has the lock: it is free, and its holder is well.
+#[test]
+fn a_leader_that_lost_its_lock_is_still_the_leader() {
+    let (_, location) = place("lead_unlocked");
+    let leader = Writer::open(&location).unwrap();
+    let records = records();
+    for (expected, record) in records[..3].iter().enumerate() {
+        assert_eq!(fixture::end_leading_session(&location), "1");
+        let refused = Writer::open(&location).unwrap_err();
+        assert!(matches!(refused, Error::Held { .. }), "{refused}");
+        append(&leader, Seq(expected as u64), std::slice::from_ref(record)).unwrap();
+    }
+    leader.close().unwrap();
+    assert_eq!(Writer::open(&location).unwrap().epoch(), Epoch(2));
+}
+
 /// A sentinel speaks for its own leader: one that was deposed must not vouch for a successor that
 /// hangs, or nobody could ever take over from that.
 #[test]
@@ -251,11 +267,12 @@ fn a_deposed_leader_does_not_answer_for_its_successor() {
     let deposed = Writer::open(&location).unwrap();
     // Its connection goes, and it does not notice before it is asked for something.
     assert_eq!(fixture::end_leading_session(&location), "1");
+    Postgres::open(&location).unwrap().claim_epoch().unwrap();
     let successor = Leader::start(&url, "lead_vouched");
     successor.signal(Signal::SIGSTOP);
 
     let third = Writer::open(&location).unwrap();
-    assert_eq!(third.epoch(), Epoch(3));
+    assert_eq!(third.epoch(), Epoch(4));
     drop(deposed);
 }
 
