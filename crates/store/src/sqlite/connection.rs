@@ -9,7 +9,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, ffi};
 
 use super::schema::{self, Found};
 use crate::error::Error;
@@ -114,7 +114,9 @@ pub(super) fn open_tables_read_only(path: &Path) -> Result<Option<Connection>, E
         return Ok(None);
     }
     refuse_special_file(&path)?;
-    connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map(Some)
+    let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let none_yet = is_half_made(&conn) || schema::objects(&conn)? == 0;
+    Ok((!none_yet).then_some(conn))
 }
 
 /// How durable the next commits are.
@@ -130,11 +132,23 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, Error> {
     let path = locate(path)?;
     refuse_special_file(&path)?;
     let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let none_yet = || Error::NoStore { store: path.display().to_string() };
+    if is_half_made(&conn) {
+        return Err(none_yet());
+    }
     match schema::inspect(&conn, &path)? {
         Found::Current => Ok(conn),
-        Found::Empty => Err(Error::NotAStore { path }),
+        Found::Empty => Err(none_yet()),
         Found::Older(found) => Err(Error::TooOld { store: path.display().to_string(), found }),
     }
+}
+
+/// Whoever made it was killed before it had its log, so before there was anything in it. The next
+/// one who writes takes that back and makes it again; whoever only reads cannot.
+fn is_half_made(conn: &Connection) -> bool {
+    let looked = conn.pragma_query_value(None, "schema_version", |_| Ok(()));
+    let why = looked.err().and_then(|error| error.sqlite_error().map(|why| why.extended_code));
+    why == Some(ffi::SQLITE_READONLY_ROLLBACK)
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {

@@ -115,7 +115,7 @@ fn back_up(conn: &Connection, path: &Path, version: i64) -> Result<(), Error> {
     sync_folder(&place)
 }
 
-fn objects(conn: &Connection) -> Result<i64, Error> {
+pub(super) fn objects(conn: &Connection) -> Result<i64, Error> {
     Ok(conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?)
 }
 
