@@ -171,9 +171,11 @@ pub fn carry_over(
     from: impl Into<Location>,
     to: impl Into<Location>,
 ) -> Result<Carried, AuditError> {
-    let source = open_alone(&from.into())?;
-    // A broken history is not carried on, not even in part.
-    let head = audit::verify_backend(&*source)?.head;
+    let from = from.into();
+    let source = open_alone(&from)?;
+    // A broken history is not carried on, not even in part. Whoever only reads leaves damaged
+    // tables where they are.
+    let head = Reader::open(&from)?.verify()?.head;
     let mut target = open(&to.into())?;
     let there = target.look()?.0;
     if there != Head::EMPTY {
