@@ -31,8 +31,8 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 /// What people are promised: so long after the death of a leader, somebody else leads.
 const TAKE_OVER_MAX: Duration = Duration::from_secs(5);
 
-// `take` waits for these three at most, one after the other, and for nothing else. The rest of the promise
-// is for the server and the network.
+// `take` waits for these three at most, one after the other, and for nothing else. The rest of the
+// promise is for the server and the network.
 const _: () = assert!(
     2 * NOTICING.as_millis() + ANSWERING.as_millis() + 500 <= TAKE_OVER_MAX.as_millis(),
     "a take-over may last longer than is promised"

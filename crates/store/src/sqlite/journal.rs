@@ -27,6 +27,8 @@ pub struct Sqlite {
     pub(super) path: PathBuf,
     access: Access,
     head: Head,
+    /// A transaction is open, and whatever is written is a part of it.
+    carrying: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +56,8 @@ impl Sqlite {
 
     fn at(conn: Connection, path: &Path, access: Access) -> Result<Sqlite, Error> {
         let head = head(&conn)?;
-        Ok(Sqlite { conn, tables: OnceCell::new(), path: path.to_owned(), access, head })
+        let (tables, path) = (OnceCell::new(), path.to_owned());
+        Ok(Sqlite { conn, tables, path, access, head, carrying: false })
     }
 
     /// The tables for people; None if there are none, and we only look on.
@@ -123,7 +126,9 @@ impl Sqlite {
         &mut self,
         work: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if !self.conn.is_autocommit() {
+        // Asked of us and not of SQLite: what meets a transaction that nobody means to commit must
+        // fail, and not be answered.
+        if self.carrying {
             return work(&self.conn);
         }
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -192,7 +197,9 @@ impl Backend for Sqlite {
 
     fn all_or_nothing(&mut self, work: &mut backend::Writes<'_>) -> Result<(), Error> {
         self.conn.execute_batch("BEGIN IMMEDIATE")?;
+        self.carrying = true;
         let done = work(self).and_then(|()| Ok(self.conn.execute_batch("COMMIT")?));
+        self.carrying = false;
         if done.is_err() && !self.conn.is_autocommit() {
             // With the connection it would end, too.
             let _ = self.conn.execute_batch("ROLLBACK");
@@ -249,7 +256,10 @@ impl Backend for Sqlite {
         span: (Seq, Seq),
     ) -> Result<(), Error> {
         let written = tables::write((self.tables_or_refuse()?, &self.conn), epoch, changes, span);
-        self.set_damaged_aside(&written)?;
+        // Those of a successor are not ours to put aside.
+        if refuse_stale(&self.conn, epoch).is_ok() {
+            self.set_damaged_aside(&written)?;
+        }
         written
     }
 
@@ -461,6 +471,20 @@ mod tests {
         let seen = "SELECT group_concat(synchronous) FROM seen";
         let seen: String = store.conn.query_row(seen, [], |row| row.get(0)).unwrap();
         assert_eq!(seen, "2,1");
+    }
+
+    /// A transaction that was left open takes everything with it when it goes. An append must not be
+    /// answered as a part of that.
+    #[test]
+    fn an_append_is_no_part_of_somebody_elses_transaction() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
+        let epoch = store.claim_epoch().unwrap();
+        store.conn.execute_batch("BEGIN").unwrap();
+        let event = kapelle_core::Event::SessionStarted;
+        let record = Record { seq: Seq(1), at: Timestamp(1), event };
+        let refused = store.append(epoch, Seq(0), &[record]).unwrap_err();
+        assert!(matches!(refused, Error::Database { .. }), "{refused:?}");
     }
 
     /// Somebody who was stopped in the middle of a fold, and wakes when another has gone on.
