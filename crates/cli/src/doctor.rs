@@ -1,6 +1,7 @@
 //! `kapelle doctor`: does this machine have what Kapelle needs?
 
 use kapelle_core::machine;
+use kapelle_store::Reader;
 use kapelle_workspace::condition::Note;
 use kapelle_workspace::sandbox::{LayerState, Sandboxing};
 use kapelle_workspace::tmux::Tmux;
@@ -31,6 +32,7 @@ pub async fn doctor(args: &LookArgs) -> Result<Exit, Problem> {
     let mut findings = vec![git().await, user(), sandbox().await, room(), project().await];
     findings.extend(sessions().await);
     findings.extend(repository().await);
+    findings.extend(tables().await);
     if args.json {
         print_json(&findings)?;
     } else {
@@ -212,6 +214,20 @@ async fn project() -> Finding {
         }
         Err(problem) => Finding { what, fine: false, found: problem.what, hint: problem.hint },
     }
+}
+
+/// What SQL clients see, where there is something to see.
+async fn tables() -> Option<Finding> {
+    let project = Project::here().await.ok()?;
+    let (reader, what) = (Reader::open(project.location().ok()?).ok()?, "tables");
+    let reach = || Some(format!("up to record {}", reader.watermark().ok()?));
+    Some(match reader.trouble_with_tables() {
+        None => Finding { what, fine: true, found: reach()?, hint: None },
+        Some(found) => {
+            let hint = "make them anew with `kapelle store rebuild`; the journal is not concerned";
+            Finding { what, fine: false, found, hint: Some(hint.into()) }
+        }
+    })
 }
 
 #[cfg(test)]

@@ -6,17 +6,17 @@ use kapelle_core::council::visible;
 use kapelle_core::time::SECOND_MS;
 use kapelle_core::{Record, Seq, State, why};
 use kapelle_server::{view, wire};
-use kapelle_store::AuditError;
+use kapelle_store::{AuditError, Reader};
 
 use crate::args::{LogArgs, LookArgs, WhyArgs};
 use crate::ask::find_task;
-use crate::output::{Exit, Problem, print, print_json};
+use crate::output::{Exit, Problem, print, print_json, say};
 use crate::project::Project;
 use crate::session::lines;
 
 pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
-    let (_, engine) = project.read()?;
+    let (reader, engine) = project.read()?;
     let state = engine.state();
     let missions: Vec<wire::Mission> =
         state.missions().map(|mission| view::mission(state, mission)).collect();
@@ -43,6 +43,9 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
         }
     }
     idle(state).values().for_each(print);
+    if let Some(why) = reader.trouble_with_tables() {
+        print(format!("WARNING: {}", tables_are_wrong(&why)));
+    }
     match kapelle_store::holder(&project.state_dir())? {
         Some(holder) => {
             let url = holder.url.unwrap_or_else(|| "no dashboard".into());
@@ -54,6 +57,13 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
         None => {}
     }
     Ok(Exit::Done)
+}
+
+/// The tables for people are a help beside the work, which goes on without them.
+pub fn tables_are_wrong(why: &str) -> String {
+    format!(
+        "the tables for SQL clients are not up to date: {why}; `kapelle store rebuild` makes them anew"
+    )
 }
 
 /// A warning for each agent that has printed nothing for a while (WRK-08), by its name.
@@ -141,7 +151,8 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
     if !project.is_begun()? {
         return Err(Problem::refused("there is no journal here yet"));
     }
-    match kapelle_store::verify(project.location()?) {
+    let reader = Reader::open(project.location()?)?;
+    match reader.verify() {
         Ok(verified) => {
             let (records, head) = (verified.records, verified.head);
             if args.json {
@@ -150,6 +161,9 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
                 print_json(&value)?;
             } else {
                 print(format!("the journal is intact: {records} records, head {}", head.hash));
+            }
+            if let Some(why) = reader.trouble_with_tables() {
+                say(format!("note: {}", tables_are_wrong(&why)));
             }
             Ok(Exit::Done)
         }

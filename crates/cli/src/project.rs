@@ -66,13 +66,16 @@ impl Project {
     /// Whether there is a journal to go on from.
     pub fn is_begun(&self) -> Result<bool, Problem> {
         let location = self.location()?;
-        match location.path() {
-            Some(path) => Ok(path.exists()),
-            None => match Reader::open(&location) {
-                Ok(_) => Ok(true),
-                Err(kapelle_store::Error::NoStore { .. }) => Ok(false),
-                Err(error) => Err(error.into()),
-            },
+        if location.path().is_some_and(|path| !path.exists()) {
+            return Ok(false);
+        }
+        match Reader::open(&location) {
+            // A file may be there without a store: somebody was interrupted in making it.
+            Err(kapelle_store::Error::NoStore { .. }) => Ok(false),
+            Ok(_) => Ok(true),
+            // What is wrong with a file is told by whoever opens it for what it is needed for.
+            Err(_) if location.path().is_some() => Ok(true),
+            Err(error) => Err(error.into()),
         }
     }
 

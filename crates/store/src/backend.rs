@@ -44,6 +44,12 @@ impl Row {
     }
 }
 
+/// What is written together.
+pub(crate) type Writes<'a> = dyn FnMut(&mut dyn Backend) -> Result<(), Error> + 'a;
+
+/// Whoever writes says under which epoch it claimed the store; if that is over, nothing is written
+/// and the answer is `StaleEpoch`. Snapshots alone do not: they are believed only as far as they
+/// fit the journal.
 pub(crate) trait Backend: Journal {
     /// Claims an epoch for the holder, unless another holder is there and alive. Where the engine
     /// has no lock of its own, the file lock decides who is alone.
@@ -52,7 +58,7 @@ pub(crate) trait Backend: Journal {
     }
 
     /// Lets others know where the holder answers.
-    fn publish(&mut self, _url: &str) -> Result<(), Error> {
+    fn publish(&mut self, _epoch: Epoch, _url: &str) -> Result<(), Error> {
         Ok(())
     }
 
@@ -60,8 +66,11 @@ pub(crate) trait Backend: Journal {
     /// commit fails, all of them have failed.
     fn append_group(&mut self, group: &[Request<'_>]) -> Vec<Result<Head, Error>>;
 
+    /// Runs several writes as one: all of them are there afterwards, or none, whatever happens.
+    fn all_or_nothing(&mut self, work: &mut Writes<'_>) -> Result<(), Error>;
+
     /// Writes a history as it was, with its epochs and hashes, into an empty journal. The store's
-    /// epoch becomes that of the last record.
+    /// epoch becomes that of the last record, if that is later.
     fn adopt(&mut self, after: Seq, rows: &[Row]) -> Result<(), Error>;
 
     /// Tells this store from every other one, copies aside.
@@ -80,27 +89,43 @@ pub(crate) trait Backend: Journal {
         changes: &Changes,
         span: (Seq, Seq),
     ) -> Result<(), Error>;
+    /// Notes beside the tables why they do not go on, for those who look at them. The next rows
+    /// that are written end it.
+    fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error>;
+    fn complaint(&self) -> Result<Option<String>, Error>;
     /// Empty tables, whatever was there before.
     fn create_tables_anew(&mut self) -> Result<(), Error>;
     fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error>;
 
     /// How far the search reaches into the journal.
     fn searchable(&self) -> Result<Seq, Error>;
-    /// Makes documents searchable, in place of those of the same kind and source; `mark` is how
-    /// far the journal is searchable then.
-    fn index(&mut self, documents: &[Document], mark: Option<Seq>) -> Result<(), Error>;
+    /// Makes documents searchable, in place of those of the same kind and source. With a `mark` they
+    /// are from the journal, which is searchable up to there then, and nothing waits for the disk;
+    /// without one they are in no other place, and as durable as a record.
+    fn index(
+        &mut self,
+        epoch: Epoch,
+        documents: &[Document],
+        mark: Option<Seq>,
+    ) -> Result<(), Error>;
     fn search(&self, query: &Query) -> Result<Vec<Hit>, Error>;
     /// Documents that no record of the journal tells, and that would be lost without a copy.
     fn kept_documents(&self) -> Result<Vec<Document>, Error>;
 
-    /// Keeps a content under its hash for `owner`.
-    fn put_blob(&mut self, hash: &str, body: &[u8], owner: &str) -> Result<(), Error>;
+    /// Keeps a content under its hash for its owners, beside those that it has.
+    fn put_blob(
+        &mut self,
+        epoch: Epoch,
+        hash: &str,
+        body: &[u8],
+        owners: &[String],
+    ) -> Result<(), Error>;
     fn blob(&self, hash: &str) -> Result<Option<Vec<u8>>, Error>;
-    fn release_blobs(&mut self, owner: &str) -> Result<(), Error>;
+    fn release_blobs(&mut self, epoch: Epoch, owner: &str) -> Result<(), Error>;
     /// Hashes that no owner refers to.
     fn ownerless_blobs(&self) -> Result<Vec<String>, Error>;
     /// Removes those of the blobs that still have no owner. Returns how many.
-    fn remove_blobs(&mut self, hashes: &[String]) -> Result<u64, Error>;
+    fn remove_blobs(&mut self, epoch: Epoch, hashes: &[String]) -> Result<u64, Error>;
     fn blobs(&self) -> Result<Vec<(String, Vec<String>)>, Error>;
 
     /// The last snapshot, if there is one. Its content is a cache, and outside data.

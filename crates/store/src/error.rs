@@ -69,6 +69,8 @@ pub enum Error {
     Damaged { what: String },
     #[error("another program has locked the store: {what}")]
     Locked { what: String },
+    #[error("the database has it already: {what}")]
+    Duplicate { what: String },
     /// Whether the last append arrived is not known; the journal itself knows.
     #[error("the connection to the database was lost: {what}")]
     Lost { what: String },
@@ -114,6 +116,7 @@ impl From<tokio_postgres::Error> for Error {
             &SqlState::DISK_FULL | &SqlState::INSUFFICIENT_RESOURCES => Error::DiskFull { what },
             &SqlState::READ_ONLY_SQL_TRANSACTION => Error::ReadOnly { what },
             &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => Error::Damaged { what },
+            &SqlState::UNIQUE_VIOLATION => Error::Duplicate { what },
             &SqlState::LOCK_NOT_AVAILABLE => Error::Locked { what },
             &SqlState::ADMIN_SHUTDOWN
             | &SqlState::CRASH_SHUTDOWN

@@ -26,7 +26,7 @@ pub struct Follower {
 enum How {
     Writer(Arc<Wake>, Seq),
     File(Inotify),
-    Server(Listener),
+    Server(Box<Listener>),
 }
 
 /// Where the journal of a writer in this process stands.
@@ -48,7 +48,7 @@ impl Follower {
     pub fn open(location: impl Into<Location>) -> Result<Follower, Error> {
         let how = match &location.into().place {
             Place::Sqlite(path) => How::File(watch(path)?),
-            Place::Postgres(server) => How::Server(Listener::start(server)?),
+            Place::Postgres(server) => How::Server(Box::new(Listener::start(server)?)),
         };
         Ok(Follower { how })
     }

@@ -7,6 +7,7 @@ mod link;
 mod listen;
 mod schema;
 mod search;
+mod sentinel;
 mod tables;
 
 pub use journal::Postgres;

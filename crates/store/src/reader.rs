@@ -84,6 +84,17 @@ impl Reader {
         self.backend.watermark()
     }
 
+    /// Why the tables for people are not what they should be, if they are not: they cannot be read,
+    /// or whoever folds them cannot go on.
+    #[must_use]
+    pub fn trouble_with_tables(&self) -> Option<String> {
+        let told = || {
+            let behind = self.watermark()? < self.head()?.seq;
+            if behind { self.backend.complaint() } else { Ok(None) }
+        };
+        told().unwrap_or_else(|unreadable: Error| Some(unreadable.to_string()))
+    }
+
     /// What stands for the content of each table: equal content has equal fingerprints, on every
     /// engine of storage.
     pub fn tables(&self) -> Result<Vec<Fingerprint>, Error> {

@@ -66,12 +66,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(Fold, Head)> {
 pub(crate) fn load(backend: &dyn Backend) -> Option<Fold> {
     let bytes = backend.snapshot().ok().flatten()?;
     let (fold, head) = decode(&bytes)?;
-    let before = head.seq.0.checked_sub(1)?;
-    let rows = backend.rows(Seq(before), 1).ok()?;
-    let belongs = |row: &crate::backend::Row| {
-        row.seq.cast_unsigned() == head.seq.0 && row.hash == head.hash.0
-    };
-    rows.first().is_some_and(belongs).then_some(fold)
+    (head_at(backend, head.seq)? == head).then_some(fold)
+}
+
+/// The head of the journal when this record was the last one.
+pub(crate) fn head_at(backend: &dyn Backend, seq: Seq) -> Option<Head> {
+    let rows = backend.rows(Seq(seq.0.checked_sub(1)?), 1).ok()?;
+    let row = rows.first().filter(|row| row.seq.cast_unsigned() == seq.0)?;
+    Some(Head { seq, hash: Hash(row.hash.as_slice().try_into().ok()?) })
 }
 
 /// The state at the end of the last snapshot, and where that is.

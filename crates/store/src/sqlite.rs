@@ -1,4 +1,5 @@
-//! The store in one SQLite file: no server, one writer, readers on their own.
+//! The store in SQLite files, one for the truth and one for the tables: no server, one writer for
+//! each, readers on their own.
 
 mod blobs;
 mod connection;

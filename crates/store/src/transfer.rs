@@ -20,7 +20,7 @@ use crate::open::open;
 use crate::projections;
 use crate::reader::Reader;
 
-/// How many records are written with one commit.
+/// How many records are held in memory at a time.
 const PAGE: usize = 10_000;
 
 /// No event of ours comes near; a longer line is something else.
@@ -37,6 +37,9 @@ struct Line {
     event: Box<RawValue>,
 }
 
+/// A blob by its hash, with its owners.
+type Blob = (String, Vec<String>);
+
 /// What was carried over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
@@ -49,6 +52,7 @@ pub struct Carried {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rebuilt {
     pub seq: Seq,
+    /// Empty if the tables were damaged, and could not be read.
     pub before: Vec<Fingerprint>,
     pub after: Vec<Fingerprint>,
 }
@@ -56,7 +60,7 @@ pub struct Rebuilt {
 impl Rebuilt {
     /// Tables that did not say what the journal says.
     pub fn repaired(&self) -> impl Iterator<Item = &Fingerprint> {
-        self.before.iter().zip(&self.after).filter(|(one, other)| one != other).map(|(one, _)| one)
+        self.after.iter().filter(|table| !self.before.contains(table))
     }
 }
 
@@ -104,9 +108,33 @@ fn row(number: u64, text: &str) -> Result<Row, Error> {
     Ok(Row { seq, at, epoch, body, hash: hash.0.to_vec() })
 }
 
-/// Writes lines of an export into an empty store, and folds its tables.
+/// Writes lines of an export into an empty store, and folds its tables. All of them arrive, or
+/// none. A store that has this very history already is as good as one that was empty.
 pub fn import(from: &mut impl BufRead, to: impl Into<Location>) -> Result<Carried, Error> {
-    let mut backend = open_empty(&to.into())?;
+    let mut target = open(&to.into())?;
+    let mut head = Head::EMPTY;
+    match target.look()?.0 {
+        Head::EMPTY => {
+            target.lead(&Holder::here())?;
+            target.all_or_nothing(&mut |target| {
+                head = read_lines(from, |before, page| target.adopt(before, page))?;
+                Ok(())
+            })?;
+        }
+        there => {
+            head = read_lines(from, |_, _| Ok(()))?;
+            refuse_other(there, head)?;
+            target.lead(&Holder::here())?;
+        }
+    }
+    finished(&mut *target, head, 0)
+}
+
+/// Reads and checks a journal, and hands it on page by page, each with the record before it.
+fn read_lines(
+    from: &mut impl BufRead,
+    mut take: impl FnMut(Seq, &[Row]) -> Result<(), Error>,
+) -> Result<Head, Error> {
     let (mut head, mut epoch, mut number) = (Head::EMPTY, Epoch(0), 0);
     let (mut page, mut text) = (Vec::new(), String::new());
     loop {
@@ -128,46 +156,54 @@ pub fn import(from: &mut impl BufRead, to: impl Into<Location>) -> Result<Carrie
             page.push(row);
         }
         if page.len() == PAGE || (length == 0 && !page.is_empty()) {
-            let before = Seq(head.seq.0 - page.len() as u64);
-            backend.adopt(before, &page)?;
+            take(Seq(head.seq.0 - page.len() as u64), &page)?;
             page.clear();
         }
         if length == 0 {
-            break;
+            return Ok(head);
         }
     }
-    finished(&mut *backend, head, 0)
 }
 
-/// Copies a whole store into an empty one, and folds its tables. The source stays as it is; its
-/// epoch is claimed, so that nobody can append to it meanwhile.
+/// Copies a whole store into an empty one, and folds its tables: all of it arrives, or nothing. The
+/// source stays as it is; its epoch is claimed, so that nobody can append to it meanwhile.
 pub fn carry_over(
     from: impl Into<Location>,
     to: impl Into<Location>,
 ) -> Result<Carried, AuditError> {
-    let source = open_alone(&from.into())?;
-    let mut target = open_empty(&to.into())?;
-    let (mut head, mut epoch) = (Head::EMPTY, Epoch(0));
-    loop {
-        let page = source.rows(head.seq, PAGE)?;
-        let before = head.seq;
-        for row in &page {
-            (head, epoch) = audit::check(row, head, epoch)?;
-        }
-        target.adopt(before, &page)?;
-        if page.len() < PAGE {
-            break;
-        }
+    let from = from.into();
+    let source = open_alone(&from)?;
+    // A broken history is not carried on, not even in part. Whoever only reads leaves damaged
+    // tables where they are.
+    let head = Reader::open(&from)?.verify()?.head;
+    let mut target = open(&to.into())?;
+    let there = target.look()?.0;
+    if there != Head::EMPTY {
+        refuse_other(there, head)?;
     }
+    target.lead(&Holder::here())?;
     let blobs = source.blobs()?;
-    for (hash, owners) in &blobs {
-        let Some(body) = source.blob(hash)? else { continue };
-        for owner in owners {
-            target.put_blob(hash, &body, owner)?;
-        }
+    if there == Head::EMPTY {
+        target.all_or_nothing(&mut |target| copy(&*source, target, &blobs))?;
     }
-    target.index(&source.kept_documents()?, None)?;
     Ok(finished(&mut *target, head, blobs.len())?)
+}
+
+fn copy(source: &dyn Backend, target: &mut dyn Backend, blobs: &[Blob]) -> Result<(), Error> {
+    let mut after = Seq(0);
+    loop {
+        let page = source.rows(after, PAGE)?;
+        target.adopt(after, &page)?;
+        let Some(last) = page.last() else { break };
+        after = Seq(last.seq.cast_unsigned());
+    }
+    // That of the last record, if it is later than the one that was claimed.
+    let (_, epoch) = target.look()?;
+    for (hash, owners) in blobs {
+        let Some(body) = source.blob(hash)? else { continue };
+        target.put_blob(epoch, hash, &body, owners)?;
+    }
+    target.index(epoch, &source.kept_documents()?, None)
 }
 
 /// For writing, and alone.
@@ -177,12 +213,9 @@ fn open_alone(location: &Location) -> Result<Box<dyn Backend>, Error> {
     Ok(backend)
 }
 
-fn open_empty(location: &Location) -> Result<Box<dyn Backend>, Error> {
-    let backend = open_alone(location)?;
-    match backend.look()?.0.seq.0 {
-        0 => Ok(backend),
-        records => Err(Error::NotEmpty { records }),
-    }
+/// Asked before anything is claimed: a store of somebody else is none of our business.
+fn refuse_other(there: Head, head: Head) -> Result<(), Error> {
+    if there == head { Ok(()) } else { Err(Error::NotEmpty { records: there.seq.0 }) }
 }
 
 fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carried, Error> {
@@ -192,9 +225,18 @@ fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carri
 
 /// Folds the whole journal again, and says which tables had been something else.
 pub fn rebuild(location: impl Into<Location>) -> Result<Rebuilt, Error> {
-    let mut backend = open_alone(&location.into())?;
-    projections::catch_up(&mut *backend)?;
-    let before = fingerprints(&*backend)?;
+    let location = location.into();
+    // Whoever opens damaged tables for writing makes them anew, and nobody would know.
+    let readable =
+        Reader::open(&location).and_then(|reader| reader.watermark().and_then(|_| reader.tables()));
+    let mut backend = open_alone(&location)?;
+    let before = match readable {
+        Err(Error::Damaged { .. }) => Vec::new(),
+        _ => {
+            projections::catch_up(&mut *backend)?;
+            fingerprints(&*backend)?
+        }
+    };
     let seq = projections::rebuild(&mut *backend)?;
     Ok(Rebuilt { seq, before, after: fingerprints(&*backend)? })
 }

@@ -9,27 +9,27 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use kapelle_core::{Record, Seq};
 
 use crate::backend::{Backend, Request};
-use crate::blobs;
+use crate::blobs::{self, Garbage};
 use crate::error::Error;
 use crate::follow::{Follower, Wake};
 use crate::journal::{Epoch, Hash, Head};
 use crate::location::Location;
 use crate::lock::Holder;
-use crate::open::open;
+use crate::open::{open, open_read_only};
 use crate::search::Document;
 
 mod behind;
 mod desk;
 mod pending;
 
-use behind::{Behind, Complaint};
+use behind::Behind;
 use desk::Desk;
 use pending::Pending;
 
@@ -49,6 +49,18 @@ enum Message {
     End,
 }
 
+impl Message {
+    /// Nobody will see to it.
+    fn refuse(self) {
+        match self {
+            Message::Append { done, .. } => done(Err(Error::WriterGone)),
+            Message::Flush { done } => done(Err(Error::WriterGone)),
+            Message::Work(work) => work(Err(Error::WriterGone)),
+            Message::End => {}
+        }
+    }
+}
+
 type Work = Box<dyn FnOnce(Result<&mut dyn Backend, Error>) + Send>;
 
 /// A handle on the writing threads. Dropping it does what was asked for, folds the rest and waits
@@ -58,9 +70,9 @@ pub struct Writer {
     queue: Option<Sender<Message>>,
     appending: Option<JoinHandle<()>>,
     following: Option<JoinHandle<Result<(), Error>>>,
+    location: Location,
     epoch: Epoch,
     opened_at: Head,
-    complaint: Complaint,
     wake: Arc<Wake>,
 }
 
@@ -75,14 +87,8 @@ impl Writer {
         let (queue, inbox) = mpsc::channel();
         let wake = Arc::new(Wake::default());
         wake.tell(opened_at.seq);
-        let complaint = Complaint::default();
         let pending = Arc::new(Pending::new(opened_at));
-        let behind = Behind::new(
-            (open(&location)?, epoch),
-            &pending,
-            queue.clone(),
-            Arc::clone(&complaint),
-        )?;
+        let behind = Behind::new((open(&location)?, epoch), &pending, queue.clone())?;
         let following = spawn("kapelle-tables", || behind.run())?;
         let desk = Desk::new(store, inbox, pending, Arc::clone(&wake));
         let appending = spawn("kapelle-store", || desk.run())?;
@@ -90,9 +96,9 @@ impl Writer {
             queue: Some(queue),
             appending: Some(appending),
             following: Some(following),
+            location,
             epoch,
             opened_at,
-            complaint,
             wake,
         })
     }
@@ -128,12 +134,6 @@ impl Writer {
         self.send(Message::Flush { done: Box::new(done) });
     }
 
-    /// Why the tables for people are not up to date, if they cannot be.
-    #[must_use]
-    pub fn last_projection_error(&self) -> Option<Error> {
-        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// Does what was asked for, folds the rest and ends.
     pub fn close(mut self) -> Result<(), Error> {
         self.end()
@@ -148,7 +148,8 @@ impl Writer {
     /// Lets others know where this process answers, where the store can tell them.
     pub fn publish(&self, url: &str, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         let url = url.to_owned();
-        self.work(move |store| store.publish(&url), done);
+        let epoch = self.epoch;
+        self.work(move |store| store.publish(epoch, &url), done);
     }
 
     /// Keeps a content by its hash, for an owner such as `attempt 12`.
@@ -158,8 +159,8 @@ impl Writer {
         owner: &str,
         done: impl FnOnce(Result<Hash, Error>) + Send + 'static,
     ) {
-        let owner = owner.to_owned();
-        self.work(move |store| blobs::put(store, &body, &owner), done);
+        let (epoch, owner) = (self.epoch, owner.to_owned());
+        self.work(move |store| blobs::put(store, epoch, &body, owner), done);
     }
 
     /// The owner needs none of its blobs any more.
@@ -168,18 +169,32 @@ impl Writer {
         owner: &str,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        let owner = owner.to_owned();
-        self.work(move |store| store.release_blobs(&owner), done);
+        let (epoch, owner) = (self.epoch, owner.to_owned());
+        self.work(move |store| store.release_blobs(epoch, &owner), done);
     }
 
-    /// Removes the blobs that nobody owns and no record mentions, and tells how many.
+    /// Removes the blobs that nobody owns and no record mentions, and tells how many. The journal
+    /// is looked through beside, so that nobody waits for that.
     pub fn collect_garbage(&self, done: impl FnOnce(Result<u64, Error>) + Send + 'static) {
-        self.work(|store| blobs::collect_garbage(store), done);
+        let Some(queue) = self.queue.clone() else { return done(Err(Error::WriterGone)) };
+        let (location, epoch) = (self.location.clone(), self.epoch);
+        let looking = spawn("kapelle-garbage", move || {
+            let found = open_read_only(&location).and_then(|store| Garbage::found_in(&*store));
+            let remove = move |store: Result<&mut dyn Backend, Error>| {
+                done(found.and_then(|garbage| garbage.remove(store?, epoch)));
+            };
+            if let Err(unsent) = queue.send(Message::Work(Box::new(remove))) {
+                unsent.0.refuse();
+            }
+        });
+        // On a machine that has no thread left, the answer goes with the question.
+        drop(looking);
     }
 
     /// Makes a log or a memory searchable, in place of an earlier one of the same source.
     pub fn index(&self, found: Document, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        self.work(move |store| store.index(&[found], None), done);
+        let epoch = self.epoch;
+        self.work(move |store| store.index(epoch, &[found], None), done);
     }
 
     fn work<T>(
@@ -195,12 +210,8 @@ impl Writer {
             Some(queue) => queue.send(message).map_err(|unsent| unsent.0),
             None => Err(message),
         };
-        match unsent {
-            Ok(()) => {}
-            Err(Message::Append { done, .. }) => done(Err(Error::WriterGone)),
-            Err(Message::Flush { done }) => done(Err(Error::WriterGone)),
-            Err(Message::Work(work)) => work(Err(Error::WriterGone)),
-            Err(Message::End) => {}
+        if let Err(message) = unsent {
+            message.refuse();
         }
     }
 

@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::cluster::Cluster;
 use crate::probe::{self, Probe, Row};
 use crate::report::{Goal, Report, median, percentile};
+use crate::rounds::{Rounds, rounds};
 use crate::world::{World, commit};
 
 /// How much is measured.
@@ -36,11 +37,6 @@ const LASTING: Length = Length { floor_seconds: 3.0, cycles_max: 600_000, rounds
 
 /// The least that is measured, on a slow disk.
 const CYCLES_MIN: u32 = 3_000;
-
-const TRIES_MAX: usize = 15;
-
-/// Two floors of one round that differ by more tell of somebody else's load.
-const DISTURBED: f64 = 1.25;
 
 pub struct Work {
     /// The plan, and everything else that has to be there.
@@ -190,7 +186,7 @@ fn wait_until(due: Instant) {
     }
 }
 
-fn flush(writer: &Writer) {
+pub fn flush(writer: &Writer) {
     let (told, heard) = mpsc::channel();
     writer.flush(move |done| told.send(done).unwrap());
     heard.recv().unwrap().unwrap();
@@ -232,15 +228,15 @@ impl Places {
         self.dir.path().join(self.files.fetch_add(1, Relaxed).to_string())
     }
 
-    fn sqlite(&self, clients: u32, length: &Length) -> Rounds {
+    fn sqlite(&self, clients: u32, length: &Length) -> Measured {
         let floor = |work: &Work| through_probe(&mut *probe::sqlite(&self.file()), work);
         let ours = |work: &Work| through_store(&Location::sqlite(&self.file()), work);
-        rounds(clients, length, floor, ours)
+        measured(clients, length, floor, ours)
     }
 
-    fn postgres(&self, clients: u32, length: &Length) -> Rounds {
+    fn postgres(&self, clients: u32, length: &Length) -> Measured {
         let floor = |work: &Work| through_probe(&mut *probe::postgres(&self.cluster.url()), work);
-        rounds(clients, length, floor, |work| through_store(&self.cluster.project(), work))
+        measured(clients, length, floor, |work| through_store(&self.cluster.project(), work))
     }
 }
 
@@ -311,26 +307,25 @@ fn steady(report: &mut Report, name: &'static str, lag: impl Fn() -> f64) {
     report.add(name, lag, &Goal::AtMost(100.0), "the same with 2,000 life cycles a second, p99");
 }
 
-struct Rounds {
+struct Measured {
     clients: u32,
     cycles: u32,
-    ours: Vec<Through>,
-    floor: Vec<f64>,
-    disturbed: usize,
+    rounds: Rounds<Through>,
 }
 
-impl Rounds {
+impl Measured {
     fn add(self, report: &mut Report, names: Names) {
-        let Rounds { clients, cycles, ours, floor, disturbed } = self;
-        let all = |of: &dyn Fn(&Through) -> f64| median(ours.iter().map(of).collect());
-        let ratio = |of: fn(&Through) -> f64| {
-            let ratios = ours.iter().zip(&floor).map(|(ours, floor)| of(ours) / floor);
-            median(ratios.collect())
+        let Measured { clients, cycles, rounds: Rounds { kept, disturbed } } = self;
+        let all = |of: &dyn Fn(&Through) -> f64| {
+            median(kept.iter().map(|round| of(&round.ours)).collect())
         };
-        let kept = ours.len();
+        let ratio = |of: fn(&Through) -> f64| {
+            median(kept.iter().map(|round| of(&round.ours) / round.floor).collect())
+        };
         let detail = format!(
-            "{clients} clients, {cycles} cycles; floor {:.0} cycles/s; {kept} rounds, {disturbed} thrown away",
-            median(floor.clone())
+            "{clients} clients, {cycles} cycles; floor {:.0} cycles/s; {} rounds, {disturbed} thrown away",
+            median(kept.iter().map(|round| round.floor).collect()),
+            kept.len(),
         );
         report.add(names.ratio, ratio(|ours| ours.answered), &Goal::AtLeast(0.6), detail);
         let detail = "the same until the tables have caught up";
@@ -347,28 +342,15 @@ impl Rounds {
     }
 }
 
-/// Floor, ours, floor, as often as it takes.
-fn rounds(
+fn measured(
     clients: u32,
     length: &Length,
     floor: impl Fn(&Work) -> f64,
     ours: impl Fn(&Work) -> Through,
-) -> Rounds {
+) -> Measured {
     let cycles = floor(&work(clients, CYCLES_MIN)) * length.floor_seconds;
     let cycles = (cycles as u32).clamp(CYCLES_MIN, length.cycles_max);
     let work = work(clients, cycles);
-    let mut all = Rounds { clients, cycles, ours: vec![], floor: vec![], disturbed: 0 };
-    for _ in 0..TRIES_MAX {
-        let (before, through, after) = (floor(&work), ours(&work), floor(&work));
-        if before.max(after) / before.min(after) > DISTURBED {
-            all.disturbed += 1;
-            continue;
-        }
-        all.floor.push(f64::midpoint(before, after));
-        all.ours.push(through);
-        if all.ours.len() == length.rounds {
-            break;
-        }
-    }
-    all
+    let rounds = rounds(length.rounds, || (floor(&work), ours(&work), floor(&work)));
+    Measured { clients, cycles, rounds }
 }

@@ -1,7 +1,8 @@
 //! Benchmarks of the store, as ratios against a floor measured in the same run.
 //!
-//! Machines differ and are shared; ratios hold. Every figure is measured in the order floor,
-//! store, floor; a run in which the two floors disagree was disturbed, and is thrown away.
+//! Machines differ and are shared; ratios hold. Every ratio of times is measured in the order
+//! floor, store, floor; a round in which the two floors disagree was disturbed, and is thrown away
+//! (`rounds`).
 //! `cargo xtask bench store [--json]` runs this in the release profile.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark is a program of its own")]
@@ -16,6 +17,7 @@ mod peers;
 mod probe;
 mod profile;
 mod report;
+mod rounds;
 mod start;
 mod syncs;
 #[path = "../../../core/benches/core/world.rs"]

@@ -23,6 +23,14 @@ impl Row {
     }
 }
 
+/// Numbers that no row had before, for rows that are written once more.
+pub fn renumber(rows: &mut [Row], last: &mut i64) {
+    for row in rows {
+        *last += 1;
+        row.seq = *last;
+    }
+}
+
 pub trait Probe {
     fn commit(&mut self, rows: &[Row]);
 }

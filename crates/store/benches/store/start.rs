@@ -9,6 +9,7 @@ use kapelle_core::{Engine, Event, Record, Seq};
 use kapelle_store::{Location, Reader, Writer};
 
 use crate::report::{Goal, Report, median};
+use crate::rounds::rounds;
 use crate::world::World;
 
 /// About five events a task, and the plans: a little more than a million.
@@ -94,17 +95,12 @@ fn timed(work: impl FnOnce()) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// The median of ratios, of times and of floors, measured in turns.
+/// The median of ratios, of times and of floors.
 fn ratio(ours: impl Fn() -> f64, floor: impl Fn() -> f64) -> (f64, f64, f64) {
-    let rounds: Vec<(f64, f64)> = (0..ROUNDS)
-        .map(|_| {
-            let (before, took, after) = (floor(), ours(), floor());
-            (took, f64::midpoint(before, after))
-        })
-        .collect();
+    let kept = rounds(ROUNDS, || (floor(), ours(), floor())).kept;
     (
-        median(rounds.iter().map(|(took, floor)| took / floor).collect()),
-        median(rounds.iter().map(|(took, _)| *took).collect()),
-        median(rounds.iter().map(|(_, floor)| *floor).collect()),
+        median(kept.iter().map(|round| round.ours / round.floor).collect()),
+        median(kept.iter().map(|round| round.ours).collect()),
+        median(kept.iter().map(|round| round.floor).collect()),
     )
 }

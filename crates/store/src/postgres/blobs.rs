@@ -1,15 +1,25 @@
 //! Contents by their hash, each with those who need it.
 
+use super::lead::{fenced, refuse_stale};
 use super::link::{Link, Param};
 use crate::error::Error;
+use crate::journal::Epoch;
+use crate::value::clamped;
 
-pub(super) fn put(link: &Link, hash: &str, body: &[u8], owner: &str) -> Result<(), Error> {
+pub(super) fn put(
+    link: &Link,
+    epoch: Epoch,
+    hash: &str,
+    body: &[u8],
+    owners: &[String],
+) -> Result<(), Error> {
     let keep = "INSERT INTO blobs (hash, body) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING";
-    let own = "INSERT INTO blob_owners (hash, owner) VALUES ($1, $2)
+    let own =
+        "INSERT INTO blob_owners (hash, owner) SELECT $1, owner FROM unnest($2::text[]) AS owner
         ON CONFLICT (hash, owner) DO NOTHING";
     let kept: Vec<Param<'_>> = vec![Box::new(hash), Box::new(body)];
-    let owned: Vec<Param<'_>> = vec![Box::new(hash), Box::new(owner)];
-    link.transaction("BEGIN", vec![(keep, kept), (own, owned)])
+    let owned: Vec<Param<'_>> = vec![Box::new(hash), Box::new(owners)];
+    fenced(link, epoch, "BEGIN", vec![(keep, kept), (own, owned)])
 }
 
 pub(super) fn get(link: &Link, hash: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -18,9 +28,9 @@ pub(super) fn get(link: &Link, hash: &str) -> Result<Option<Vec<u8>>, Error> {
     Ok(rows.first().map(|row| row.get(0)))
 }
 
-pub(super) fn release(link: &Link, owner: &str) -> Result<(), Error> {
+pub(super) fn release(link: &Link, epoch: Epoch, owner: &str) -> Result<(), Error> {
     let sql = "DELETE FROM blob_owners WHERE owner = $1";
-    link.execute(sql, vec![Box::new(owner)]).map(drop)
+    fenced(link, epoch, "BEGIN", vec![(sql, vec![Box::new(owner)])])
 }
 
 pub(super) fn ownerless(link: &Link) -> Result<Vec<String>, Error> {
@@ -31,10 +41,16 @@ pub(super) fn ownerless(link: &Link) -> Result<Vec<String>, Error> {
 }
 
 /// One that got an owner meanwhile stays; the foreign key would not let it go either.
-pub(super) fn remove(link: &Link, hashes: &[String]) -> Result<u64, Error> {
-    let sql = "DELETE FROM blobs WHERE hash = ANY($1)
+pub(super) fn remove(link: &Link, epoch: Epoch, hashes: &[String]) -> Result<u64, Error> {
+    // One statement says how many; the fence is a part of it.
+    let sql = "WITH fence AS MATERIALIZED (SELECT epoch FROM meta WHERE epoch = $2 FOR KEY SHARE)
+        DELETE FROM blobs USING fence WHERE hash = ANY($1)
         AND NOT EXISTS (SELECT 1 FROM blob_owners o WHERE o.hash = blobs.hash)";
-    link.execute(sql, vec![Box::new(hashes)])
+    let removed = link.execute(sql, vec![Box::new(hashes), Box::new(clamped(epoch.0))])?;
+    if removed == 0 {
+        refuse_stale(link, epoch)?;
+    }
+    Ok(removed)
 }
 
 pub(super) fn all(link: &Link) -> Result<Vec<(String, Vec<String>)>, Error> {

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use kapelle_core::{Record, Seq, Timestamp};
 use tokio_postgres::Row;
 
-use super::link::{Link, Param, Use};
+use super::link::{End, LIGHTLY, Link, Param, Use};
+use super::sentinel::Sentinel;
 use super::{blobs, lead, schema, search, tables};
 use crate::backend::{self, Admitted, Backend, Request, admit_group};
 use crate::error::Error;
@@ -43,30 +44,33 @@ const APPEND: &str =
 pub struct Postgres {
     server: Server,
     purpose: Use,
+    /// Goes before the connection that has the lock: whoever gets that must not be told that we are
+    /// alive.
+    lead: Option<Lead>,
     /// Replaced when it was lost.
     link: RefCell<Link>,
     /// The last look: what an append is tried with first.
     head: Head,
     epoch: Epoch,
-    lead: Option<Lead>,
 }
 
 #[derive(Debug)]
 struct Lead {
     epoch: Epoch,
     holder: Holder,
-    /// Tells others that we are alive.
-    sentinel: RefCell<Option<Link>>,
+    /// Tells others that we are alive, for as long as we have the lead.
+    _sentinel: Sentinel,
 }
 
 impl Postgres {
-    /// Opens the project's schema, and creates it if there is none.
+    /// Opens the project's schema, and creates it if there is none. One that is there is left as
+    /// it is: somebody else may lead it, with another version. Whoever claims its epoch brings it
+    /// up to date.
     pub fn open(location: &Location) -> Result<Postgres, Error> {
         let server = server(location)?;
         let purpose = Use::Writing(location.durability);
         let link = Link::connect(&server, purpose)?;
-        schema::migrate(&link, &server)?;
-        tables::prepare(&link, &server.schema)?;
+        schema::create(&link, &server)?;
         Postgres::at(server, purpose, link)
     }
 
@@ -88,6 +92,10 @@ impl Postgres {
     /// Works on the connection, or on a new one if it was lost.
     fn on<T>(&self, work: impl FnOnce(&Link) -> Result<T, Error>) -> Result<T, Error> {
         if self.link.borrow().is_closed() {
+            // What was written in it is gone; it must not go on without.
+            if self.link.borrow().is_in_transaction() {
+                return Err(Error::Lost { what: "in the middle of a transaction".into() });
+            }
             self.reconnect()?;
         }
         work(&self.link.borrow())
@@ -105,10 +113,24 @@ impl Postgres {
                 let what = "somebody else holds the lock of the project".into();
                 return Err(Error::Lost { what });
             }
-            lead.sentinel.replace(Some(Link::connect(&self.server, Use::Answering)?));
         }
         self.link.replace(link);
         Ok(())
+    }
+
+    fn claim(&mut self) -> Result<Epoch, Error> {
+        let hold = ("SELECT epoch FROM meta FOR UPDATE", Vec::new());
+        let claim = ("UPDATE meta SET epoch = epoch + 1", Vec::new());
+        self.on(|link| link.transaction("BEGIN", vec![hold, claim]))?;
+        // Looked at after the claim: nobody but us can have written since.
+        self.look_again()?;
+        Ok(self.epoch)
+    }
+
+    /// For whoever has claimed the epoch: nobody else can write any more.
+    fn bring_up_to_date(&self) -> Result<(), Error> {
+        self.on(|link| schema::migrate(link, &self.server))?;
+        self.on(|link| tables::prepare(link, &self.server.schema))
     }
 
     fn look_again(&mut self) -> Result<(), Error> {
@@ -142,7 +164,9 @@ impl Postgres {
         let until = Instant::now() + RESTART_PATIENCE;
         loop {
             let lost = match self.on(|link| insert(link, self.epoch, self.head.seq, admitted)) {
-                Err(lost @ Error::Lost { .. }) => lost,
+                // The server may still carry out what a lost connection asked for. Whoever asks
+                // again waits for that, without seeing it, and then writes the same once more.
+                Err(lost @ (Error::Lost { .. } | Error::Duplicate { .. })) => lost,
                 outcome => return outcome,
             };
             loop {
@@ -175,12 +199,9 @@ fn server(location: &Location) -> Result<Server, Error> {
 
 impl Journal for Postgres {
     fn claim_epoch(&mut self) -> Result<Epoch, Error> {
-        let hold = ("SELECT epoch FROM meta FOR UPDATE", Vec::new());
-        let claim = ("UPDATE meta SET epoch = epoch + 1", Vec::new());
-        self.on(|link| link.transaction("BEGIN", vec![hold, claim]))?;
-        // Looked at after the claim: nobody but us can have written since.
-        self.look_again()?;
-        Ok(self.epoch)
+        let epoch = self.claim()?;
+        self.bring_up_to_date()?;
+        Ok(epoch)
     }
 
     fn head(&self) -> Head {
@@ -207,18 +228,20 @@ impl Backend for Postgres {
     fn lead(&mut self, holder: &Holder) -> Result<Epoch, Error> {
         let server = self.server.clone();
         self.on(|link| lead::take(link, &server))?;
-        let sentinel = RefCell::new(Some(Link::connect(&server, Use::Answering)?));
-        let epoch = self.claim_epoch()?;
-        self.on(|link| lead::tell_holder(link, holder))?;
-        self.lead = Some(Lead { epoch, holder: holder.clone(), sentinel });
+        let epoch = self.claim()?;
+        // Before the rest, which takes long where there is much to copy.
+        let sentinel = Sentinel::post(&server, epoch)?;
+        self.lead = Some(Lead { epoch, holder: holder.clone(), _sentinel: sentinel });
+        self.on(|link| lead::tell_holder(link, epoch, holder))?;
+        self.bring_up_to_date()?;
         Ok(epoch)
     }
 
-    fn publish(&mut self, url: &str) -> Result<(), Error> {
+    fn publish(&mut self, epoch: Epoch, url: &str) -> Result<(), Error> {
         let Some(lead) = &mut self.lead else { return Ok(()) };
         lead.holder.url = Some(url.to_owned());
         let holder = lead.holder.clone();
-        self.on(|link| lead::tell_holder(link, &holder))
+        self.on(|link| lead::tell_holder(link, epoch, &holder))
     }
 
     fn append_group(&mut self, group: &[Request<'_>]) -> Vec<Result<Head, Error>> {
@@ -229,6 +252,15 @@ impl Backend for Postgres {
             }
             Err(error) => group.iter().map(|_| Err(error.clone())).collect(),
         }
+    }
+
+    fn all_or_nothing(&mut self, work: &mut backend::Writes<'_>) -> Result<(), Error> {
+        self.on(Link::begin)?;
+        let done = work(self);
+        let end = if done.is_ok() { End::Commit } else { End::RollBack };
+        let ended = self.link.borrow().end(end);
+        done.and(ended)?;
+        self.look_again()
     }
 
     fn adopt(&mut self, after: Seq, rows: &[backend::Row]) -> Result<(), Error> {
@@ -290,6 +322,14 @@ impl Backend for Postgres {
         self.on(|link| tables::write(link, epoch, changes, span, &self.server.schema))
     }
 
+    fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
+        self.on(|link| tables::complain(link, epoch, why))
+    }
+
+    fn complaint(&self) -> Result<Option<String>, Error> {
+        self.on(tables::complaint)
+    }
+
     fn create_tables_anew(&mut self) -> Result<(), Error> {
         self.on(tables::create_anew)
     }
@@ -304,8 +344,13 @@ impl Backend for Postgres {
         Ok(Seq(rows.first().map_or(0, |row| unsigned(row, 0))))
     }
 
-    fn index(&mut self, documents: &[Document], mark: Option<Seq>) -> Result<(), Error> {
-        self.on(|link| search::index(link, documents, mark))
+    fn index(
+        &mut self,
+        epoch: Epoch,
+        documents: &[Document],
+        mark: Option<Seq>,
+    ) -> Result<(), Error> {
+        self.on(|link| search::index(link, epoch, documents, mark))
     }
 
     fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
@@ -316,24 +361,30 @@ impl Backend for Postgres {
         self.on(search::kept)
     }
 
-    fn put_blob(&mut self, hash: &str, body: &[u8], owner: &str) -> Result<(), Error> {
-        self.on(|link| blobs::put(link, hash, body, owner))
+    fn put_blob(
+        &mut self,
+        epoch: Epoch,
+        hash: &str,
+        body: &[u8],
+        owners: &[String],
+    ) -> Result<(), Error> {
+        self.on(|link| blobs::put(link, epoch, hash, body, owners))
     }
 
     fn blob(&self, hash: &str) -> Result<Option<Vec<u8>>, Error> {
         self.on(|link| blobs::get(link, hash))
     }
 
-    fn release_blobs(&mut self, owner: &str) -> Result<(), Error> {
-        self.on(|link| blobs::release(link, owner))
+    fn release_blobs(&mut self, epoch: Epoch, owner: &str) -> Result<(), Error> {
+        self.on(|link| blobs::release(link, epoch, owner))
     }
 
     fn ownerless_blobs(&self) -> Result<Vec<String>, Error> {
         self.on(blobs::ownerless)
     }
 
-    fn remove_blobs(&mut self, hashes: &[String]) -> Result<u64, Error> {
-        self.on(|link| blobs::remove(link, hashes))
+    fn remove_blobs(&mut self, epoch: Epoch, hashes: &[String]) -> Result<u64, Error> {
+        self.on(|link| blobs::remove(link, epoch, hashes))
     }
 
     fn blobs(&self) -> Result<Vec<(String, Vec<String>)>, Error> {
@@ -348,7 +399,7 @@ impl Backend for Postgres {
     fn keep_snapshot(&mut self, body: &[u8]) -> Result<(), Error> {
         let sql = "INSERT INTO snapshots (id, body) VALUES (1, $1)
             ON CONFLICT (id) DO UPDATE SET body = excluded.body";
-        self.on(|link| link.lightly(vec![(sql, vec![Box::new(body)])]))
+        self.on(|link| link.transaction(LIGHTLY, vec![(sql, vec![Box::new(body)])]))
     }
 }
 
@@ -391,4 +442,44 @@ fn page(after: Seq, limit: usize) -> Vec<Param<'static>> {
 /// Numbers are kept as they are; one below zero is no number of ours.
 fn unsigned(row: &Row, column: usize) -> u64 {
     u64::try_from(row.get::<_, i64>(column)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use kapelle_core::Event;
+
+    use super::super::link::cluster::Cluster;
+    use super::*;
+
+    /// A server goes on with what a client asked for that is gone. The same append on another
+    /// connection waits for it, and meets what it wrote itself.
+    #[test]
+    fn an_append_that_meets_its_twin_was_successful() {
+        let cluster = Cluster::start();
+        let mut store = Postgres::open(&cluster.project()).unwrap();
+        let schema = store.server.schema.clone();
+        let epoch = store.claim_epoch().unwrap();
+        let slow = "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+            $$BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NEW; END$$;
+            CREATE TRIGGER slow BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION wait()";
+        cluster.psql(&schema, slow).unwrap();
+        let hindrance = cluster.session(&schema, "SELECT pg_advisory_lock(42);");
+        store.link.get_mut().patience = Duration::from_millis(200);
+        let records: Vec<Record> = (1..=3)
+            .map(|seq| Record { seq: Seq(seq), at: Timestamp(1), event: Event::SessionStarted })
+            .collect();
+        let head = thread::scope(|scope| {
+            scope.spawn(|| {
+                // The first append waits for the hindrance, the second for the first.
+                let waiting = "SELECT count(*) FROM pg_stat_activity
+                    WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO journal%'";
+                let until = Instant::now() + Duration::from_secs(20);
+                while cluster.psql(&schema, waiting).unwrap() != "2" && Instant::now() < until {}
+                drop(hindrance);
+            });
+            store.append(epoch, Seq(0), &records).unwrap()
+        });
+        assert_eq!(head.seq, Seq(3));
+        assert_eq!(store.look().unwrap().0, head);
+    }
 }

@@ -10,11 +10,15 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::link::Link;
-use super::listen::Listener;
+use super::journal::look;
+use super::link::{Link, Param};
+use super::listen::{ASKED_AGAIN, Listener};
+use super::sentinel;
 use crate::error::Error;
+use crate::journal::Epoch;
 use crate::location::Server;
 use crate::lock::Holder;
+use crate::value::clamped;
 
 /// The server needs a moment to notice that a process is gone.
 const NOTICING: Duration = Duration::from_millis(500);
@@ -24,10 +28,25 @@ const ANSWERING: Duration = Duration::from_secs(3);
 
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
+/// What people are promised: so long after the death of a leader, somebody else leads.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(5);
+
+// `take` waits for these three at most, one after the other, and for nothing else. The rest of the
+// promise is for the server and the network.
+const _: () = assert!(
+    2 * NOTICING.as_millis() + ANSWERING.as_millis() + 500 <= TAKE_OVER_MAX.as_millis(),
+    "a take-over may last longer than is promised"
+);
+
 /// Takes the lock of the project, or says who has it.
 pub(super) fn take(link: &Link, server: &Server) -> Result<(), Error> {
     if try_for(link, server, NOTICING)? {
-        return Ok(());
+        if !somebody_answers(link, server)? {
+            return Ok(());
+        }
+        // It will take it again with its next append.
+        release(link, server)?;
+        return Err(Error::Held { holder: holder(link)? });
     }
     if Listener::start(server)?.ask(&server.schema, ANSWERING)? {
         return Err(Error::Held { holder: holder(link)? });
@@ -38,6 +57,33 @@ pub(super) fn take(link: &Link, server: &Server) -> Result<(), Error> {
     }
     // Somebody else was faster.
     Err(Error::Held { holder: holder(link)? })
+}
+
+/// Whether a lock that was free has a holder all the same: one that lost only the connection that
+/// had it, and does not know yet. Where no sentinel is connected, nobody has to be waited for.
+fn somebody_answers(link: &Link, server: &Server) -> Result<bool, Error> {
+    let until = Instant::now() + ANSWERING;
+    let mut listener = None;
+    while Instant::now() < until {
+        let sql = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = $1
+            AND datname = current_database())";
+        let connected = link.query(sql, vec![Box::new(sentinel::name(server))])?;
+        if !connected.first().is_some_and(|row| row.get(0)) {
+            return Ok(false);
+        }
+        let listener = match &listener {
+            Some(listener) => listener,
+            None => listener.insert(Listener::start(server)?),
+        };
+        if listener.ask(&server.schema, ASKED_AGAIN)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn release(link: &Link, server: &Server) -> Result<(), Error> {
+    link.query("SELECT pg_advisory_unlock($1)", vec![Box::new(key(server))]).map(drop)
 }
 
 fn try_for(link: &Link, server: &Server, patience: Duration) -> Result<bool, Error> {
@@ -75,9 +121,38 @@ pub(super) fn holder(link: &Link) -> Result<Option<Holder>, Error> {
     Ok(told.and_then(|told| serde_json::from_str(&told).ok()))
 }
 
-pub(super) fn tell_holder(link: &Link, holder: &Holder) -> Result<(), Error> {
+pub(super) fn tell_holder(link: &Link, epoch: Epoch, holder: &Holder) -> Result<(), Error> {
     let told = serde_json::to_string(holder).unwrap_or_default();
-    link.execute("UPDATE meta SET holder = $1", vec![Box::new(told)]).map(drop)
+    let sql = "UPDATE meta SET holder = $1 WHERE epoch = $2";
+    link.execute(sql, vec![Box::new(told), Box::new(clamped(epoch.0))]).map(drop)
+}
+
+/// A null for a number that must not be one: the server refuses it, and all that went before.
+const FENCE: &str = "WITH fence AS MATERIALIZED (
+        SELECT epoch FROM meta WHERE epoch = $1 FOR KEY SHARE)
+    UPDATE search_watermark SET seq = NULL WHERE NOT EXISTS (SELECT 1 FROM fence)";
+
+/// One transaction of whoever claimed this epoch; nothing, if that is over.
+///
+/// The fence comes last, and so is held for a moment only: whoever takes over waits for it, however
+/// long the rest had to wait for somebody's question.
+pub(super) fn fenced(
+    link: &Link,
+    epoch: Epoch,
+    begin: &'static str,
+    mut statements: Vec<(&str, Vec<Param<'_>>)>,
+) -> Result<(), Error> {
+    statements.push((FENCE, vec![Box::new(clamped(epoch.0))]));
+    let done = link.transaction(begin, statements);
+    done.map_err(|error| match refuse_stale(link, epoch) {
+        Err(stale @ Error::StaleEpoch { .. }) => stale,
+        _ => error,
+    })
+}
+
+pub(super) fn refuse_stale(link: &Link, presented: Epoch) -> Result<(), Error> {
+    let (_, current) = look(link)?;
+    if current == presented { Ok(()) } else { Err(Error::StaleEpoch { presented, current }) }
 }
 
 /// The number of the project's lock.

@@ -3,7 +3,7 @@
 //! The rest of the store is synchronous and may be called from anywhere, also from a thread of
 //! somebody's asynchronous runtime. So every connection has a small runtime of its own. Whoever
 //! asks something serves the connection while it waits: a thread beside would have to be woken
-//! twice for every append. Only a connection that has to speak or hear by itself has such a thread.
+//! twice for every append. Only a connection that has to hear by itself has such a thread.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
@@ -19,9 +19,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::yield_now;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{
-    AsyncMessage, Client, NoTls, Notification, Row, SimpleQueryMessage, Statement,
-};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, SimpleQueryMessage, Statement};
 
 use crate::error::Error;
 use crate::location::{Durability, Server};
@@ -30,7 +28,11 @@ use crate::location::{Durability, Server};
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longer than any statement of ours takes; who waits this long waits for a network that is gone.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A whole journal is copied with one statement before it is migrated. A network that is gone is
+/// noticed all the same, by the keepalives.
+const COPY_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A peer that is gone without a word is noticed after about idle + retries × interval.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(2);
@@ -48,55 +50,51 @@ pub(super) enum Use {
     Reading,
     /// Hearing what is said by others.
     Listening,
-    /// Saying that the leader is alive, whenever somebody asks.
-    Answering,
     Writing(Durability),
 }
 
 pub(super) struct Link {
     /// None once it was shut down.
     runtime: Option<Runtime>,
-    client: Arc<Client>,
+    client: Client,
     prepared: Mutex<HashMap<String, Statement>>,
     /// What the server says by itself, as text.
     notices: Receiver<String>,
-    patience: Duration,
+    pub(super) patience: Duration,
     /// Somebody stopped waiting for an answer. What they asked for may still be under way, in a
     /// transaction that is open: nothing more may be asked here.
     given_up: AtomicBool,
+    /// Somebody opened a transaction, and will end it.
+    in_transaction: AtomicBool,
 }
+
+/// How a transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Commit,
+    RollBack,
+}
+
+/// Begins a transaction that does not wait for the disk.
+pub(super) const LIGHTLY: &str = "BEGIN; SET LOCAL synchronous_commit = off";
 
 impl Link {
     pub(super) fn connect(server: &Server, purpose: Use) -> Result<Link, Error> {
-        let mut builder = match purpose {
+        let builder = match purpose {
             Use::Reading | Use::Writing(_) => Builder::new_current_thread(),
-            Use::Listening | Use::Answering => Builder::new_multi_thread(),
+            Use::Listening => Builder::new_multi_thread(),
         };
-        let runtime = builder
-            .worker_threads(1)
-            .thread_name("kapelle-postgres")
-            .enable_all()
-            .build()
-            .map_err(|why| Error::Database { what: why.to_string() })?;
-        let mut config = server.config.clone();
-        config.connect_timeout(CONNECT_PATIENCE).application_name("kapelle");
-        config.keepalives(true).keepalives_idle(KEEPALIVE_IDLE);
-        config.keepalives_interval(Duration::from_secs(1)).keepalives_retries(KEEPALIVE_RETRIES);
+        let runtime = runtime(builder)?;
+        let config = config(server, "kapelle");
         let (notify, notices) = mpsc::channel();
         let connected = wait(&runtime, ANSWER_PATIENCE, async {
             let (client, mut connection) = config.connect(NoTls).await?;
-            let client = Arc::new(client);
-            let speaker = Arc::downgrade(&client);
             tokio::spawn(async move {
                 // It ends with the connection; whoever asks the client then is told so.
                 while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                     let AsyncMessage::Notification(told) = message else { continue };
-                    if purpose == Use::Answering {
-                        answer(&speaker, &told);
-                    } else {
-                        // Nobody has to listen.
-                        let _ = notify.send(told.payload().to_owned());
-                    }
+                    // Nobody has to listen.
+                    let _ = notify.send(told.payload().to_owned());
                 }
             });
             Ok(client)
@@ -110,7 +108,8 @@ impl Link {
         };
         let prepared = Mutex::default();
         let (patience, given_up) = (ANSWER_PATIENCE, AtomicBool::new(false));
-        let link = Link { runtime: Some(runtime), client, prepared, notices, patience, given_up };
+        let (runtime, in_transaction) = (Some(runtime), AtomicBool::new(false));
+        let link = Link { runtime, client, prepared, notices, patience, given_up, in_transaction };
         link.set_up(server, purpose)?;
         Ok(link)
     }
@@ -118,27 +117,15 @@ impl Link {
     fn set_up(&self, server: &Server, purpose: Use) -> Result<(), Error> {
         let only = match purpose {
             Use::Reading | Use::Listening => "SET default_transaction_read_only = on;".to_owned(),
-            Use::Answering => format!("LISTEN {};", server.schema),
             Use::Writing(Durability::Full) => "SET synchronous_commit = on;".to_owned(),
             Use::Writing(Durability::Normal) => "SET synchronous_commit = off;".to_owned(),
         };
         let told = DURABLE.map(|setting| format!("current_setting('{setting}')")).join(", ");
-        // The server, too, has to notice that we are gone, for it holds our lock.
-        let set = format!(
-            "SET search_path TO {}, pg_catalog; SET client_min_messages = warning;
-            SET tcp_keepalives_idle = {}; SET tcp_keepalives_interval = 1;
-            SET tcp_keepalives_count = {KEEPALIVE_RETRIES};
-            SET idle_in_transaction_session_timeout = {}; {only} SELECT {told}",
-            server.schema,
-            KEEPALIVE_IDLE.as_secs(),
-            IDLE_IN_TRANSACTION.as_millis(),
-        );
+        let set = format!("{} {only} SELECT {told}", settings(server));
         let said = self.wait(self.client.simple_query(&set))?;
         match purpose {
             Use::Writing(Durability::Full) => assert_durable(&said),
-            Use::Reading | Use::Listening | Use::Answering | Use::Writing(Durability::Normal) => {
-                Ok(())
-            }
+            Use::Reading | Use::Listening | Use::Writing(Durability::Normal) => Ok(()),
         }
     }
 
@@ -173,23 +160,27 @@ impl Link {
         self.wait(self.client.batch_execute(sql))
     }
 
-    /// All of it in one transaction that does not wait for the disk, with all statements on their
-    /// way before the first is answered.
-    pub(super) fn lightly(&self, statements: Vec<(&str, Vec<Param<'_>>)>) -> Result<(), Error> {
-        let begin = "BEGIN; SET LOCAL synchronous_commit = off";
-        self.transaction(begin, statements)
+    /// What may take as long as there is something to copy.
+    pub(super) fn batch_patiently(&self, sql: &str) -> Result<(), Error> {
+        self.wait_for(COPY_PATIENCE, self.client.batch_execute(sql))
     }
 
+    /// All of it in one transaction, with all statements on their way before the first is answered;
+    /// as a part of the one that is open, if there is one.
     pub(super) fn transaction(
         &self,
         begin: &'static str,
         statements: Vec<(&str, Vec<Param<'_>>)>,
     ) -> Result<(), Error> {
         let (client, prepared) = (&self.client, &self.prepared);
+        let is_part = self.is_in_transaction();
         self.wait(async move {
             let mut ready = Vec::with_capacity(statements.len());
             for (sql, params) in statements {
                 ready.push((statement(client, prepared, sql).await?, params));
+            }
+            if is_part {
+                return in_order(client, &ready).await;
             }
             client.batch_execute(begin).await?;
             let done = in_order(client, &ready).await;
@@ -197,6 +188,26 @@ impl Link {
             let ended = client.batch_execute(end).await;
             done.and(ended)
         })
+    }
+
+    /// Opens a transaction for all that comes. It may wait for its next statement as long as that
+    /// takes: whoever fills a store may be fed by somebody slow.
+    pub(super) fn begin(&self) -> Result<(), Error> {
+        self.batch("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")?;
+        self.in_transaction.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn end(&self, how: End) -> Result<(), Error> {
+        self.in_transaction.store(false, Ordering::Relaxed);
+        self.batch_patiently(match how {
+            End::Commit => "COMMIT",
+            End::RollBack => "ROLLBACK",
+        })
+    }
+
+    pub(super) fn is_in_transaction(&self) -> bool {
+        self.in_transaction.load(Ordering::Relaxed)
     }
 
     /// What the server has to say next, if it says something in time.
@@ -214,10 +225,18 @@ impl Link {
         &self,
         work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send,
     ) -> Result<T, Error> {
+        self.wait_for(self.patience, work)
+    }
+
+    fn wait_for<T: Send>(
+        &self,
+        patience: Duration,
+        work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send,
+    ) -> Result<T, Error> {
         let Some(runtime) = &self.runtime else {
             return Err(Error::Lost { what: "it was closed".into() });
         };
-        let answered = wait(runtime, self.patience, work);
+        let answered = wait(runtime, patience, work);
         if matches!(answered, Err(Error::Lost { .. })) {
             self.given_up.store(true, Ordering::Relaxed);
         }
@@ -257,7 +276,39 @@ fn assert_durable(said: &[SimpleQueryMessage]) -> Result<(), Error> {
     Ok(())
 }
 
-fn wait<T: Send>(
+/// A runtime for one connection, with at most one thread of its own.
+pub(super) fn runtime(mut builder: Builder) -> Result<Runtime, Error> {
+    let builder = builder.worker_threads(1).thread_name("kapelle-postgres").enable_all();
+    builder.build().map_err(|why| Error::Database { what: why.to_string() })
+}
+
+/// How to reach the server, and what it shows of us in its list of sessions.
+pub(super) fn config(server: &Server, name: &str) -> Config {
+    let mut config = server.config.clone();
+    config.connect_timeout(CONNECT_PATIENCE).application_name(name);
+    config.keepalives(true).keepalives_idle(KEEPALIVE_IDLE);
+    config.keepalives_interval(Duration::from_secs(1)).keepalives_retries(KEEPALIVE_RETRIES);
+    config
+}
+
+/// What every session of ours has set.
+///
+/// The server, too, has to notice that we are gone, for it holds our lock; and it must not end a
+/// session that has nothing to do, for the same reason.
+pub(super) fn settings(server: &Server) -> String {
+    format!(
+        "SET search_path TO {}, pg_catalog; SET client_min_messages = warning;
+        SET tcp_keepalives_idle = {}; SET tcp_keepalives_interval = 1;
+        SET tcp_keepalives_count = {KEEPALIVE_RETRIES};
+        SET idle_in_transaction_session_timeout = {};
+        SET idle_session_timeout = 0;",
+        server.schema,
+        KEEPALIVE_IDLE.as_secs(),
+        IDLE_IN_TRANSACTION.as_millis(),
+    )
+}
+
+pub(super) fn wait<T: Send>(
     runtime: &Runtime,
     patience: Duration,
     work: impl Future<Output = Result<T, tokio_postgres::Error>> + Send,
@@ -275,25 +326,7 @@ fn wait<T: Send>(
     }
 }
 
-/// What is asked and answered about the leader.
-pub(super) const ALIVE_QUESTION: &str = "alive? ";
-pub(super) const ALIVE_ANSWER: &str = "alive! ";
-
-/// Answers from within the connection: a process that is stopped or dead does not.
-fn answer(speaker: &Weak<Client>, told: &Notification) {
-    let (Some(question), Some(client)) =
-        (told.payload().strip_prefix(ALIVE_QUESTION), speaker.upgrade())
-    else {
-        return;
-    };
-    let (channel, answer) = (told.channel().to_owned(), format!("{ALIVE_ANSWER}{question}"));
-    tokio::spawn(async move {
-        // If it cannot be said, the connection is gone, and with it the claim to be alive.
-        let _ = client.query("SELECT pg_notify($1, $2)", &[&channel, &answer]).await;
-    });
-}
-
-fn unreachable(server: &Server, error: Error) -> Error {
+pub(super) fn unreachable(server: &Server, error: Error) -> Error {
     match error {
         Error::Lost { what } | Error::Database { what } => {
             Error::Lost { what: format!("{server} cannot be reached: {what}") }
@@ -360,12 +393,25 @@ async fn in_order(
 #[cfg(test)]
 #[path = "../../tests/store/cluster.rs"]
 #[allow(dead_code, reason = "the other tests use the rest")]
-mod cluster;
+pub(super) mod cluster;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::location::Place;
+
+    #[test]
+    fn a_table_that_stays_locked_is_an_error_with_a_name() {
+        let cluster = cluster::Cluster::start();
+        let Place::Postgres(server) = cluster.project().place else { panic!("it is a server") };
+        cluster.psql("public", "CREATE TABLE public.kept (number BIGINT)").unwrap();
+        let link = Link::connect(&server, Use::Writing(Durability::Full)).unwrap();
+        link.batch("SET lock_timeout = '1ms'").unwrap();
+        let _holder = cluster.session("public", "BEGIN; LOCK TABLE public.kept;");
+        let refused = link.execute("INSERT INTO public.kept VALUES (1)", Vec::new()).unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
+        assert!(!link.is_closed());
+    }
 
     /// A transaction that nobody waited for is still open: the next append would be in it, be
     /// answered, and go with it.

@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::link::{ALIVE_ANSWER, ALIVE_QUESTION, Link, Use};
+use super::link::{Link, Use};
+use super::sentinel::{ALIVE_ANSWER, ALIVE_QUESTION};
 use crate::error::Error;
 use crate::location::Server;
+
+/// A sentinel needs less than this to connect again.
+pub(super) const ASKED_AGAIN: Duration = Duration::from_millis(250);
 
 /// Hears what is said about one project, on a connection of its own.
 #[derive(Debug)]
@@ -27,12 +31,22 @@ impl Listener {
         Ok(told)
     }
 
-    /// Asks the leader whether it is alive; false if it does not answer in time.
+    /// Asks the leader whether it is alive; false if it does not answer in time. It is asked more
+    /// than once: its sentinel may have lost its connection just then, and be on its way back.
     pub(super) fn ask(&self, schema: &str, patience: Duration) -> Result<bool, Error> {
         let question = format!("{} {:?}", std::process::id(), std::thread::current().id());
-        say(&self.link, schema, &format!("{ALIVE_QUESTION}{question}"))?;
         let answer = format!("{ALIVE_ANSWER}{question}");
-        self.hear(patience, |notice| notice == answer)
+        let until = Instant::now() + patience;
+        loop {
+            say(&self.link, schema, &format!("{ALIVE_QUESTION}{question}"))?;
+            let left = until.saturating_duration_since(Instant::now());
+            if self.hear(left.min(ASKED_AGAIN), |notice| notice == answer)? {
+                return Ok(true);
+            }
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+        }
     }
 
     fn hear(&self, patience: Duration, wanted: impl Fn(&str) -> bool) -> Result<bool, Error> {

@@ -3,12 +3,19 @@
 use kapelle_core::{Seq, TaskId, Timestamp};
 use tokio_postgres::Row;
 
-use super::link::{Link, Param};
+use super::lead::fenced;
+use super::link::{LIGHTLY, Link, Param};
 use crate::error::Error;
+use crate::journal::Epoch;
 use crate::search::{Document, Hit, Query, kind_named};
 use crate::value::{Value, clamped};
 
-pub(super) fn index(link: &Link, documents: &[Document], mark: Option<Seq>) -> Result<(), Error> {
+pub(super) fn index(
+    link: &Link,
+    epoch: Epoch,
+    documents: &[Document],
+    mark: Option<Seq>,
+) -> Result<(), Error> {
     let sql =
         "INSERT INTO documents (kind, source, seq, at, mission_id, task_id, agent, type, body,
             words)
@@ -22,7 +29,8 @@ pub(super) fn index(link: &Link, documents: &[Document], mark: Option<Seq>) -> R
         let advance = "UPDATE search_watermark SET seq = $1";
         statements.push((advance, vec![Box::new(clamped(mark.0))]));
     }
-    link.lightly(statements)
+    let begin = if mark.is_some() { LIGHTLY } else { "BEGIN" };
+    fenced(link, epoch, begin, statements)
 }
 
 fn values(document: &Document) -> Vec<Param<'_>> {

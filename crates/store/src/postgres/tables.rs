@@ -3,17 +3,27 @@
 use kapelle_core::Seq;
 use tokio_postgres::Row;
 
-use super::journal::look;
-use super::link::{Link, Param};
+use super::lead::fenced;
+use super::link::{LIGHTLY, Link, Param};
 use crate::error::Error;
 use crate::journal::Epoch;
 use crate::projections::Changes;
 use crate::tables::{Column, Dialect, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
 use crate::value::{Value, clamped};
 
-/// Makes sure that the tables are there in the form of this version.
+/// Makes sure that the tables are there in the form of this version, and tell of this journal. What
+/// was folded into others is folded again. For whoever leads the project.
 pub(super) fn prepare(link: &Link, schema: &str) -> Result<(), Error> {
-    if are_current(link, schema)? { Ok(()) } else { create_anew(link) }
+    let usable = are_current(link, schema)? && belong_to_journal(link)?;
+    if usable { Ok(()) } else { create_anew(link) }
+}
+
+/// A journal can be put back from a backup, and the tables not with it.
+fn belong_to_journal(link: &Link) -> Result<bool, Error> {
+    let sql = "SELECT w.hash = coalesce(encode(journal.hash, 'hex'), '')
+        FROM projection_watermark AS w LEFT JOIN journal ON journal.seq = w.seq";
+    let told = link.query(sql, Vec::new())?;
+    Ok(told.first().is_some_and(|row| row.get(0)))
 }
 
 fn are_current(link: &Link, schema: &str) -> Result<bool, Error> {
@@ -33,12 +43,6 @@ pub(super) fn create_anew(link: &Link) -> Result<(), Error> {
     link.batch(&format!("{}{}", drop(Dialect::Postgres), create(Dialect::Postgres)))
 }
 
-/// Last of all, and so for a moment only: whoever takes over waits for it, however long the rows
-/// had to wait for somebody's question. Another epoch makes a null, too.
-const FENCE: &str = "WITH fence AS MATERIALIZED (
-        SELECT epoch FROM meta WHERE epoch = $1 FOR KEY SHARE)
-    UPDATE projection_watermark SET seq = NULL WHERE NOT EXISTS (SELECT 1 FROM fence)";
-
 /// The batch, and word of it to those who listen.
 pub(super) fn write(
     link: &Link,
@@ -50,6 +54,7 @@ pub(super) fn write(
     // Tables that are elsewhere than expected make a null of the number, which the column refuses,
     // and with it everything else.
     let advance = "UPDATE projection_watermark SET seq = CASE WHEN seq = $2 THEN $1::bigint END,
+        complaint = NULL,
         hash = coalesce((SELECT encode(hash, 'hex') FROM journal WHERE seq = $1::bigint), '')";
     let numbers: Vec<Param<'_>> = vec![Box::new(clamped(to.0)), Box::new(clamped(from.0))];
     let mut statements = vec![(advance, numbers)];
@@ -62,18 +67,22 @@ pub(super) fn write(
     }
     let told: Vec<Param<'_>> = vec![Box::new(channel), Box::new(format!("head {to}"))];
     statements.push(("SELECT pg_notify($1, $2)", told));
-    statements.push((FENCE, vec![Box::new(clamped(claimed.0))]));
-    link.lightly(statements).map_err(|error| refusal(link, claimed, from).unwrap_or(error))
+    let written = fenced(link, claimed, LIGHTLY, statements);
+    written.map_err(|error| match (error, watermark(link)) {
+        (stale @ Error::StaleEpoch { .. }, _) => stale,
+        (_, Ok(actual)) if actual != from => Error::Overtaken { expected: from, actual },
+        (error, _) => error,
+    })
 }
 
-/// Why the database refused the batch, if it is not its own affair.
-fn refusal(link: &Link, presented: Epoch, from: Seq) -> Option<Error> {
-    let (_, current) = look(link).ok()?;
-    if current != presented {
-        return Some(Error::StaleEpoch { presented, current });
-    }
-    let actual = watermark(link).ok()?;
-    (actual != from).then_some(Error::Overtaken { expected: from, actual })
+pub(super) fn complain(link: &Link, claimed: Epoch, why: &str) -> Result<(), Error> {
+    let sql = "UPDATE projection_watermark SET complaint = $1";
+    fenced(link, claimed, LIGHTLY, vec![(sql, vec![Box::new(why)])])
+}
+
+pub(super) fn complaint(link: &Link) -> Result<Option<String>, Error> {
+    let rows = link.query("SELECT complaint FROM projection_watermark", Vec::new())?;
+    Ok(rows.first().and_then(|row| row.get(0)))
 }
 
 fn list<'a>(column: &Column, rows: &[&'a Vec<Value>], at: usize) -> Param<'a> {

@@ -4,12 +4,19 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Error;
 
-pub(super) fn put(conn: &Connection, hash: &str, body: &[u8], owner: &str) -> Result<(), Error> {
+pub(super) fn put(
+    conn: &Connection,
+    hash: &str,
+    body: &[u8],
+    owners: &[String],
+) -> Result<(), Error> {
     let keep = "INSERT INTO blobs (hash, body) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
     conn.prepare_cached(keep)?.execute(params![hash, body])?;
     let own = "INSERT INTO blob_owners (hash, owner) VALUES (?1, ?2)
         ON CONFLICT (hash, owner) DO NOTHING";
-    conn.prepare_cached(own)?.execute([hash, owner])?;
+    for owner in owners {
+        conn.prepare_cached(own)?.execute([hash, owner])?;
+    }
     Ok(())
 }
 

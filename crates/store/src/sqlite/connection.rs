@@ -9,7 +9,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, ffi};
 
 use super::schema::{self, Found};
 use crate::error::Error;
@@ -55,7 +55,8 @@ const FULL: Setting = ("synchronous", "FULL", "2");
 /// Commits reach the disk with the next one that is full, or with the next checkpoint.
 const NORMAL: Setting = ("synchronous", "NORMAL", "1");
 
-/// Opens for writing; creates the file and its tables if they are missing.
+/// Opens for writing; creates the file if it is missing. One that is there keeps its version until
+/// somebody claims its epoch.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Error> {
     let path = locate(path)?;
     create(&path)?;
@@ -67,7 +68,7 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Er
     schema::inspect(&conn, &path)?;
     set(&conn, &WRITING)?;
     set_durability(&conn, Durability::Full)?;
-    schema::migrate(&mut conn, &path)?;
+    schema::create(&mut conn, &path)?;
     set_durability(&conn, durability)?;
     Ok(conn)
 }
@@ -85,6 +86,27 @@ pub(super) fn open_tables(path: &Path) -> Result<Connection, Error> {
     Ok(conn)
 }
 
+/// Puts the tables beside the journal in `path` out of the way, in the place of those that were put
+/// there before.
+pub(super) fn set_tables_aside(path: &Path) -> Result<(), Error> {
+    let path = locate(&tables_path(path))?;
+    for ending in ["", "-wal", "-shm"] {
+        let [from, to] = ["", ".damaged"].map(|mark| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(mark);
+            name.push(ending);
+            PathBuf::from(name)
+        });
+        match fs::rename(&from, &to) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::io(&from)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The same for those who look on; None if there are none yet.
 pub(super) fn open_tables_read_only(path: &Path) -> Result<Option<Connection>, Error> {
     let path = locate(&tables_path(path))?;
@@ -92,7 +114,9 @@ pub(super) fn open_tables_read_only(path: &Path) -> Result<Option<Connection>, E
         return Ok(None);
     }
     refuse_special_file(&path)?;
-    connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map(Some)
+    let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let none_yet = is_half_made(&conn) || schema::objects(&conn)? == 0;
+    Ok((!none_yet).then_some(conn))
 }
 
 /// How durable the next commits are.
@@ -108,11 +132,23 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, Error> {
     let path = locate(path)?;
     refuse_special_file(&path)?;
     let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let none_yet = || Error::NoStore { store: path.display().to_string() };
+    if is_half_made(&conn) {
+        return Err(none_yet());
+    }
     match schema::inspect(&conn, &path)? {
         Found::Current => Ok(conn),
-        Found::Empty => Err(Error::NotAStore { path }),
+        Found::Empty => Err(none_yet()),
         Found::Older(found) => Err(Error::TooOld { store: path.display().to_string(), found }),
     }
+}
+
+/// Whoever made it was killed before it had its log, so before there was anything in it. The next
+/// one who writes takes that back and makes it again; whoever only reads cannot.
+fn is_half_made(conn: &Connection) -> bool {
+    let looked = conn.pragma_query_value(None, "schema_version", |_| Ok(()));
+    let why = looked.err().and_then(|error| error.sqlite_error().map(|why| why.extended_code));
+    why == Some(ffi::SQLITE_READONLY_ROLLBACK)
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
@@ -192,6 +228,10 @@ fn create(path: &Path) -> Result<(), Error> {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
             refuse_special_file(path)?;
             let found = fs::metadata(path).map_err(Error::io(path))?.permissions();
+            // Somebody took that right away, perhaps for a reason; it is not ours to give back.
+            if found.mode() & 0o200 == 0 {
+                return Err(Error::ReadOnly { what: path.display().to_string() });
+            }
             if found.mode() & 0o777 == MODE {
                 return Ok(());
             }
@@ -205,6 +245,11 @@ fn create(path: &Path) -> Result<(), Error> {
 pub(super) fn make_private(path: &Path) -> Result<(), Error> {
     let created = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);
     created.and_then(|file| file.sync_all()).map_err(Error::io(path))?;
+    sync_folder(path)
+}
+
+/// The name of a file is on the disk only when its folder is.
+pub(super) fn sync_folder(path: &Path) -> Result<(), Error> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io(folder))
 }

@@ -1,4 +1,4 @@
-//! The journal in one SQLite file.
+//! The journal in a SQLite file, with the tables for people in another one beside it.
 //!
 //! Invariant: an append is one transaction of journal rows. Who may append and after what is
 //! looked up inside that transaction, so a stale leader is refused by the database itself.
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use kapelle_core::{Record, Seq, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::{connection, tables};
+use super::{connection, schema, tables};
 use crate::backend::{self, Admitted, Backend, Request, admit_group};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, Journal, Link, event};
 use crate::location::{Durability, tables_path};
-use crate::projections::{self, Changes};
+use crate::projections::Changes;
 use crate::search::{Document, Hit, Query};
 use crate::tables::Table;
 use crate::value::{Value, clamped};
@@ -27,6 +27,8 @@ pub struct Sqlite {
     pub(super) path: PathBuf,
     access: Access,
     head: Head,
+    /// A transaction is open, and whatever is written is a part of it.
+    carrying: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +38,14 @@ enum Access {
 }
 
 impl Sqlite {
-    /// Opens the store in the file `path`, and creates it if there is none.
+    /// Opens the store in the file `path`, and creates it if there is none. One that is there is
+    /// left as it is: whoever claims its epoch brings it up to date.
     pub fn open(path: &Path) -> Result<Sqlite, Error> {
         Sqlite::open_with(path, Durability::Full)
     }
 
     pub fn open_with(path: &Path, durability: Durability) -> Result<Sqlite, Error> {
         let conn = connection::open(path, durability)?;
-        tables::leave(&conn)?;
         Sqlite::at(conn, path, Access::Writing(durability))
     }
 
@@ -54,7 +56,8 @@ impl Sqlite {
 
     fn at(conn: Connection, path: &Path, access: Access) -> Result<Sqlite, Error> {
         let head = head(&conn)?;
-        Ok(Sqlite { conn, tables: OnceCell::new(), path: path.to_owned(), access, head })
+        let (tables, path) = (OnceCell::new(), path.to_owned());
+        Ok(Sqlite { conn, tables, path, access, head, carrying: false })
     }
 
     /// The tables for people; None if there are none, and we only look on.
@@ -63,14 +66,41 @@ impl Sqlite {
             return Ok(known);
         }
         let opened = match self.access {
-            Access::Writing(_) => {
-                let conn = connection::open_tables(&self.path)?;
-                tables::prepare(&conn, &self.conn)?;
-                Some(conn)
-            }
+            Access::Writing(_) => Some(match self.prepared_tables() {
+                Err(Error::Damaged { .. }) => {
+                    connection::set_tables_aside(&self.path)?;
+                    self.prepared_tables()?
+                }
+                prepared => prepared?,
+            }),
             Access::Reading => connection::open_tables_read_only(&self.path)?,
         };
         Ok(opened.map(|conn| self.tables.get_or_init(|| conn)))
+    }
+
+    fn prepared_tables(&self) -> Result<Connection, Error> {
+        let conn = connection::open_tables(&self.path)?;
+        tables::prepare(&conn, &self.conn)?;
+        Ok(conn)
+    }
+
+    /// Nothing is in that file but what the journal tells: a damaged one is put aside for whoever
+    /// wants to know what happened, and the next look at the tables makes them anew.
+    fn set_damaged_aside(&mut self, outcome: &Result<(), Error>) -> Result<(), Error> {
+        match outcome {
+            Err(Error::Damaged { .. }) => {
+                drop(self.tables.take());
+                connection::set_tables_aside(&self.path)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn empty_tables(&self) -> Result<(), Error> {
+        let conn = self.tables_or_refuse()?;
+        let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+        tables::create_anew(&tx)?;
+        Ok(tx.commit()?)
     }
 
     fn tables_or_refuse(&self) -> Result<&Connection, Error> {
@@ -78,16 +108,11 @@ impl Sqlite {
         self.tables()?.ok_or_else(missing)
     }
 
-    /// Makes all tables for people anew from the journal. Returns how far they reach.
-    pub fn rebuild_projections(&mut self) -> Result<Seq, Error> {
-        projections::rebuild(self)
-    }
-
-    /// Runs what can be made anew from the journal, without waiting for the disk: the order of
-    /// commits is kept, so that the tables are never ahead of the journal.
-    pub(super) fn lightly<T>(
+    /// Runs what can be made anew from the journal, without waiting for the disk. It is in the file
+    /// of the journal, which keeps the order of commits: so it is never ahead of the records.
+    fn lightly<T>(
         &mut self,
-        work: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, Error>,
+        work: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let Access::Writing(durability) = self.access else { return self.in_transaction(work) };
         connection::set_durability(&self.conn, Durability::Normal)?;
@@ -96,14 +121,31 @@ impl Sqlite {
         outcome
     }
 
-    pub(super) fn in_transaction<T>(
+    /// In a transaction of its own, or as a part of the one that is open.
+    fn in_transaction<T>(
         &mut self,
-        work: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, Error>,
+        work: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        // Asked of us and not of SQLite: what meets a transaction that nobody means to commit must
+        // fail, and not be answered.
+        if self.carrying {
+            return work(&self.conn);
+        }
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let done = work(&tx)?;
         tx.commit()?;
         Ok(done)
+    }
+
+    fn claimed<T>(
+        &mut self,
+        presented: Epoch,
+        work: impl FnOnce(&Connection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.in_transaction(|tx| {
+            refuse_stale(tx, presented)?;
+            work(tx)
+        })
     }
 
     fn write_group(&mut self, group: &[Request<'_>]) -> Result<Admitted, Error> {
@@ -120,6 +162,9 @@ impl Journal for Sqlite {
     fn claim_epoch(&mut self) -> Result<Epoch, Error> {
         let claim = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch";
         let epoch = Epoch(self.conn.query_row(claim, [], |row| unsigned(row, 0))?);
+        // From here on, nobody else writes what is changed now.
+        schema::migrate(&mut self.conn, &self.path)?;
+        tables::leave(&self.conn)?;
         // Looked at after the claim: nobody but us can have written since.
         self.head = head(&self.conn)?;
         Ok(epoch)
@@ -148,6 +193,19 @@ impl Backend for Sqlite {
             }
             Err(error) => group.iter().map(|_| Err(error.clone())).collect(),
         }
+    }
+
+    fn all_or_nothing(&mut self, work: &mut backend::Writes<'_>) -> Result<(), Error> {
+        self.conn.execute_batch("BEGIN IMMEDIATE")?;
+        self.carrying = true;
+        let done = work(self).and_then(|()| Ok(self.conn.execute_batch("COMMIT")?));
+        self.carrying = false;
+        if done.is_err() && !self.conn.is_autocommit() {
+            // With the connection it would end, too.
+            let _ = self.conn.execute_batch("ROLLBACK");
+        }
+        self.head = head(&self.conn)?;
+        done
     }
 
     fn adopt(&mut self, after: Seq, rows: &[backend::Row]) -> Result<(), Error> {
@@ -197,14 +255,29 @@ impl Backend for Sqlite {
         changes: &Changes,
         span: (Seq, Seq),
     ) -> Result<(), Error> {
-        tables::write((self.tables_or_refuse()?, &self.conn), epoch, changes, span)
+        let written = tables::write((self.tables_or_refuse()?, &self.conn), epoch, changes, span);
+        // Those of a successor are not ours to put aside.
+        if refuse_stale(&self.conn, epoch).is_ok() {
+            self.set_damaged_aside(&written)?;
+        }
+        written
+    }
+
+    fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
+        tables::complain((self.tables_or_refuse()?, &self.conn), epoch, why)
+    }
+
+    fn complaint(&self) -> Result<Option<String>, Error> {
+        self.tables()?.map_or(Ok(None), tables::complaint)
     }
 
     fn create_tables_anew(&mut self) -> Result<(), Error> {
-        let conn = self.tables_or_refuse()?;
-        let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
-        tables::create_anew(&tx)?;
-        Ok(tx.commit()?)
+        let emptied = self.empty_tables();
+        self.set_damaged_aside(&emptied)?;
+        match emptied {
+            Err(Error::Damaged { .. }) => self.empty_tables(),
+            emptied => emptied,
+        }
     }
 
     fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error> {
@@ -216,8 +289,20 @@ impl Backend for Sqlite {
         Ok(self.conn.prepare_cached(mark)?.query_row([], |row| seq(row, 0))?)
     }
 
-    fn index(&mut self, documents: &[Document], mark: Option<Seq>) -> Result<(), Error> {
-        self.lightly(|tx| super::search::index(tx, documents, mark))
+    fn index(
+        &mut self,
+        epoch: Epoch,
+        documents: &[Document],
+        mark: Option<Seq>,
+    ) -> Result<(), Error> {
+        let index = |tx: &Connection| {
+            refuse_stale(tx, epoch)?;
+            super::search::index(tx, documents, mark)
+        };
+        match mark {
+            Some(_) => self.lightly(index),
+            None => self.in_transaction(index),
+        }
     }
 
     fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
@@ -228,25 +313,31 @@ impl Backend for Sqlite {
         super::search::kept(&self.conn)
     }
 
-    fn put_blob(&mut self, hash: &str, body: &[u8], owner: &str) -> Result<(), Error> {
-        self.in_transaction(|tx| super::blobs::put(tx, hash, body, owner))
+    fn put_blob(
+        &mut self,
+        epoch: Epoch,
+        hash: &str,
+        body: &[u8],
+        owners: &[String],
+    ) -> Result<(), Error> {
+        self.claimed(epoch, |tx| super::blobs::put(tx, hash, body, owners))
     }
 
     fn blob(&self, hash: &str) -> Result<Option<Vec<u8>>, Error> {
         super::blobs::get(&self.conn, hash)
     }
 
-    fn release_blobs(&mut self, owner: &str) -> Result<(), Error> {
-        self.conn.execute("DELETE FROM blob_owners WHERE owner = ?1", [owner])?;
-        Ok(())
+    fn release_blobs(&mut self, epoch: Epoch, owner: &str) -> Result<(), Error> {
+        let release = "DELETE FROM blob_owners WHERE owner = ?1";
+        self.claimed(epoch, |tx| Ok(tx.execute(release, [owner]).map(drop)?))
     }
 
     fn ownerless_blobs(&self) -> Result<Vec<String>, Error> {
         super::blobs::ownerless(&self.conn)
     }
 
-    fn remove_blobs(&mut self, hashes: &[String]) -> Result<u64, Error> {
-        self.in_transaction(|tx| super::blobs::remove(tx, hashes))
+    fn remove_blobs(&mut self, epoch: Epoch, hashes: &[String]) -> Result<u64, Error> {
+        self.claimed(epoch, |tx| super::blobs::remove(tx, hashes))
     }
 
     fn blobs(&self) -> Result<Vec<(String, Vec<String>)>, Error> {
@@ -285,6 +376,13 @@ pub(super) fn epoch(conn: &Connection) -> Result<Epoch, Error> {
     Ok(Epoch(epoch.query_row([], |row| unsigned(row, 0))?))
 }
 
+/// The file lock of the leader is what holds; this is for whoever did not ask for it, or was stopped
+/// for so long that somebody broke it.
+pub(super) fn refuse_stale(journal: &Connection, presented: Epoch) -> Result<(), Error> {
+    let current = epoch(journal)?;
+    if current == presented { Ok(()) } else { Err(Error::StaleEpoch { presented, current }) }
+}
+
 fn records(conn: &Connection, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
     let mut statement = conn
         .prepare_cached("SELECT seq, at, body FROM journal WHERE seq > ?1 ORDER BY seq LIMIT ?2")?;
@@ -321,11 +419,72 @@ mod tests {
             store.conn.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap()
         };
         assert_eq!(synchronous(&store), 2);
-        store.index(&[], Some(Seq(0))).unwrap();
+        store.index(Epoch(0), &[], Some(Seq(0))).unwrap();
         assert_eq!(synchronous(&store), 2);
         let failed = store.lightly(|_| Err::<(), _>(Error::WriterGone));
         assert!(failed.is_err());
         assert_eq!(synchronous(&store), 2);
+    }
+
+    /// Whoever has locked the file for longer than anybody waits is named for what they are, and the
+    /// append is not there.
+    #[test]
+    fn a_file_that_stays_locked_is_an_error_with_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        let mut store = Sqlite::open(&path).unwrap();
+        let epoch = store.claim_epoch().unwrap();
+        store.conn.busy_timeout(std::time::Duration::from_millis(1)).unwrap();
+        let somebody = Connection::open(&path).unwrap();
+        somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let event = kapelle_core::Event::SessionStarted;
+        let record = Record { seq: Seq(1), at: Timestamp(1), event };
+        let refused = store.append(epoch, Seq(0), std::slice::from_ref(&record)).unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
+        somebody.execute_batch("COMMIT").unwrap();
+        assert_eq!(store.append(epoch, Seq(0), &[record]).unwrap().seq, Seq(1));
+    }
+
+    /// What the journal tells can be made searchable again; a note is told by nothing else, and
+    /// whoever was answered may forget it.
+    #[test]
+    fn a_note_is_as_durable_as_a_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
+        let watch = "CREATE TEMP TABLE seen (synchronous);
+            CREATE TEMP TRIGGER watch AFTER INSERT ON documents
+            BEGIN INSERT INTO seen SELECT * FROM pragma_synchronous; END";
+        store.conn.execute_batch(watch).unwrap();
+        let note = Document {
+            kind: crate::search::Kind::Memory,
+            source: "note".into(),
+            seq: None,
+            at: Timestamp(1),
+            mission: None,
+            task: None,
+            agent: None,
+            event: None,
+            body: "remember the milk".into(),
+        };
+        store.index(Epoch(0), std::slice::from_ref(&note), None).unwrap();
+        store.index(Epoch(0), &[note], Some(Seq(0))).unwrap();
+        let seen = "SELECT group_concat(synchronous) FROM seen";
+        let seen: String = store.conn.query_row(seen, [], |row| row.get(0)).unwrap();
+        assert_eq!(seen, "2,1");
+    }
+
+    /// A transaction that was left open takes everything with it when it goes. An append must not be
+    /// answered as a part of that.
+    #[test]
+    fn an_append_is_no_part_of_somebody_elses_transaction() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
+        let epoch = store.claim_epoch().unwrap();
+        store.conn.execute_batch("BEGIN").unwrap();
+        let event = kapelle_core::Event::SessionStarted;
+        let record = Record { seq: Seq(1), at: Timestamp(1), event };
+        let refused = store.append(epoch, Seq(0), &[record]).unwrap_err();
+        assert!(matches!(refused, Error::Database { .. }), "{refused:?}");
     }
 
     /// Somebody who was stopped in the middle of a fold, and wakes when another has gone on.

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::connection::make_private;
+use super::connection::{make_private, sync_folder};
 use crate::error::Error;
 use crate::migrations::{VERSION, after};
 
@@ -21,18 +21,30 @@ pub(super) enum Found {
     Current,
 }
 
-/// Brings the file up to date, after a copy of it was put beside it.
+/// Makes an empty file a store. One that is there is left as it is.
+pub(super) fn create(conn: &mut Connection, path: &Path) -> Result<(), Error> {
+    // In one transaction with the look at what is there: two processes may meet an empty file.
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    match inspect(&tx, path)? {
+        Found::Current | Found::Older(_) => Ok(()),
+        Found::Empty => go_forward(tx, 0),
+    }
+}
+
+/// Brings the file up to date, after a copy of it was put beside it. For whoever leads.
 pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
     if let Found::Older(version) = inspect(conn, path)? {
         back_up(conn, path, version)?;
     }
-    // In one transaction with the look at what is there: two processes may meet an empty file.
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version = match inspect(&tx, path)? {
-        Found::Current => return Ok(()),
-        Found::Older(version) => version,
-        Found::Empty => 0,
-    };
+    match inspect(&tx, path)? {
+        Found::Current => Ok(()),
+        Found::Older(version) => go_forward(tx, version),
+        Found::Empty => go_forward(tx, 0),
+    }
+}
+
+fn go_forward(tx: Transaction<'_>, version: i64) -> Result<(), Error> {
     for migration in after(version) {
         tx.execute_batch(migration.sqlite)?;
     }
@@ -63,21 +75,30 @@ pub(super) fn claim_tables(conn: &Connection, path: &Path) -> Result<(), Error> 
     }
 }
 
-/// Where the copy of a store of this version goes.
+/// Where the copy of a store of this version goes. Those that are there already are of earlier
+/// stores in this place, or of a try that was interrupted, and are kept.
 fn backup_path(path: &Path, version: i64) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".v{version}.backup"));
-    name.into()
+    let named = |ending: String| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".v{version}.backup{ending}"));
+        PathBuf::from(name)
+    };
+    let mut place = named(String::new());
+    for number in 2.. {
+        if place.symlink_metadata().is_err() {
+            break;
+        }
+        place = named(format!(".{number}"));
+    }
+    place
 }
 
-/// A whole copy, made by SQLite itself. One that is there already is of an earlier try, before
-/// anything was changed; it is as good.
+/// A whole copy, made by SQLite itself, and on the disk before anything is changed.
 fn back_up(conn: &Connection, path: &Path, version: i64) -> Result<(), Error> {
     let place = backup_path(path, version);
-    if place.symlink_metadata().is_ok() {
-        return Ok(());
-    }
-    let half = place.with_extension("half");
+    let mut half = path.as_os_str().to_owned();
+    half.push(".backup.half");
+    let half = PathBuf::from(half);
     match std::fs::remove_file(&half) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(Error::io(&half)(error));
@@ -90,10 +111,11 @@ fn back_up(conn: &Connection, path: &Path, version: i64) -> Result<(), Error> {
     conn.execute("VACUUM INTO ?1", [name])?;
     let synced = std::fs::File::open(&half).and_then(|file| file.sync_all());
     synced.map_err(Error::io(&half))?;
-    std::fs::rename(&half, &place).map_err(Error::io(&place))
+    std::fs::rename(&half, &place).map_err(Error::io(&place))?;
+    sync_folder(&place)
 }
 
-fn objects(conn: &Connection) -> Result<i64, Error> {
+pub(super) fn objects(conn: &Connection) -> Result<i64, Error> {
     Ok(conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?)
 }
 

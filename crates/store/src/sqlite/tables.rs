@@ -8,7 +8,7 @@ use rusqlite::{
     params_from_iter,
 };
 
-use super::journal::{epoch, seq};
+use super::journal::{refuse_stale, seq};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash};
 use crate::projections::Changes;
@@ -67,8 +67,20 @@ fn hash_at(journal: &Connection, seq: Seq) -> Result<String, Error> {
     Ok(found.map(|hash| hash.to_string()).unwrap_or_default())
 }
 
+/// Everything goes, also what only another version had.
 pub(super) fn create_anew(conn: &Connection) -> Result<(), Error> {
-    conn.execute_batch(&drop(Dialect::Sqlite))?;
+    // What was made last refers to what was made before, and not the other way round.
+    let mut all = conn.prepare(
+        "SELECT type, name FROM sqlite_schema
+        WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+        ORDER BY type = 'table', rowid DESC",
+    )?;
+    let drops = all.query_map([], |row| {
+        let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
+        Ok(format!("DROP {kind} \"{}\";", name.replace('"', "\"\"")))
+    })?;
+    let drops = drops.collect::<Result<String, _>>()?;
+    conn.execute_batch(&drops)?;
     Ok(conn.execute_batch(&create(Dialect::Sqlite))?)
 }
 
@@ -90,12 +102,9 @@ pub(super) fn write(
 ) -> Result<(), Error> {
     let hash = hash_at(journal, to)?;
     let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
-    // The file lock of the leader is what holds; this is for whoever did not ask for it.
-    let current = epoch(journal)?;
-    if current != claimed {
-        return Err(Error::StaleEpoch { presented: claimed, current });
-    }
-    let sql = "UPDATE projection_watermark SET seq = ?1, hash = ?2 WHERE seq = ?3";
+    refuse_stale(journal, claimed)?;
+    let sql = "UPDATE projection_watermark SET seq = ?1, hash = ?2, complaint = NULL
+        WHERE seq = ?3";
     let moved = tx.prepare_cached(sql)?.execute(params![clamped(to.0), hash, clamped(from.0)])?;
     if moved == 0 {
         return Err(Error::Overtaken { expected: from, actual: watermark(&tx)? });
@@ -107,6 +116,21 @@ pub(super) fn write(
         }
     }
     Ok(tx.commit()?)
+}
+
+pub(super) fn complain(
+    (conn, journal): (&Connection, &Connection),
+    claimed: Epoch,
+    why: &str,
+) -> Result<(), Error> {
+    refuse_stale(journal, claimed)?;
+    conn.execute("UPDATE projection_watermark SET complaint = ?1", [why])?;
+    Ok(())
+}
+
+pub(super) fn complaint(conn: &Connection) -> Result<Option<String>, Error> {
+    let sql = "SELECT complaint FROM projection_watermark";
+    Ok(conn.query_row(sql, [], |row| row.get(0)).optional()?.flatten())
 }
 
 /// How far the tables reach.

@@ -10,6 +10,9 @@ pub(crate) enum Dialect {
     Postgres,
 }
 
+/// By this PostgreSQL tells our tables and views from those that people add to the schema.
+const MARK: &str = "made from the journal by Kapelle";
+
 /// What makes all tables and views, empty.
 pub(crate) fn create(dialect: Dialect) -> String {
     let mut sql = String::new();
@@ -36,22 +39,43 @@ pub(crate) fn create(dialect: Dialect) -> String {
     let int = kind(&Kind::Int, dialect);
     sql += &format!(
         "CREATE TABLE {WATERMARK} (id {int} PRIMARY KEY CHECK (id = 1), seq {int} NOT NULL, \
-         hash TEXT NOT NULL, version {int} NOT NULL){};\n\
+         hash TEXT NOT NULL, version {int} NOT NULL, complaint TEXT){};\n\
          INSERT INTO {WATERMARK} (id, seq, hash, version) VALUES (1, 0, '', {VERSION});\n",
         strictness(dialect)
     );
+    if dialect == Dialect::Postgres {
+        let tables = all().iter().map(|table| ("TABLE", table.name));
+        let views = VIEWS.iter().map(|(name, ..)| ("VIEW", *name));
+        for (kind, name) in tables.chain(views).chain([("TABLE", WATERMARK)]) {
+            sql += &format!("COMMENT ON {kind} {name} IS '{MARK}';\n");
+        }
+    }
     sql
 }
 
-/// What removes them, whichever are there: views first, then tables before those they refer to.
+/// What removes them, whichever are there: views first, then tables before those they refer to. On
+/// PostgreSQL also those that only another version had.
 pub(crate) fn drop(dialect: Dialect) -> String {
     let cascade = match dialect {
         Dialect::Sqlite => "",
         Dialect::Postgres => " CASCADE",
     };
+    let others = match dialect {
+        Dialect::Sqlite => String::new(),
+        Dialect::Postgres => format!(
+            "DO $$DECLARE made record; BEGIN
+                FOR made IN SELECT relname, relkind FROM pg_class
+                    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v')
+                        AND obj_description(oid, 'pg_class') = '{MARK}' LOOP
+                    EXECUTE format('DROP %s IF EXISTS %I CASCADE',
+                        CASE made.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, made.relname);
+                END LOOP; END$$;\n"
+        ),
+    };
     let views = VIEWS.iter().map(|(name, ..)| format!("DROP VIEW IF EXISTS {name};\n"));
     let tables = all().iter().rev().map(|table| table.name).chain([WATERMARK]);
-    views.chain(tables.map(|name| format!("DROP TABLE IF EXISTS {name}{cascade};\n"))).collect()
+    let tables = tables.map(|name| format!("DROP TABLE IF EXISTS {name}{cascade};\n"));
+    views.chain(tables).chain([others]).collect()
 }
 
 /// What writes rows, whether they are there or not. SQLite takes one row, PostgreSQL a list for

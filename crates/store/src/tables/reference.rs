@@ -35,7 +35,8 @@ pub fn reference() -> String {
     let _ = write!(
         page,
         "\n### {WATERMARK}\n\nOne row: the tables above tell the first `seq` records of the journal, the \
-         last of which has the hash `hash`, in the form `version`.\n"
+         last of which has the hash `hash`, in the form `version`. `complaint` says why they do not \
+         go on, if they cannot.\n"
     );
     page += "\n## The truth, by migration\n\nMigrations only go forward. A store is backed up before it is \
              migrated; a version that does not know a store's schema leaves it alone.\n";

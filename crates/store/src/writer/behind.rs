@@ -4,8 +4,8 @@
 //! search is handed over to it. A crash leaves all of this behind the journal, never ahead of it,
 //! and the next start catches up.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::pending::{Call, News, Pending};
 use super::{Done, Message};
 use crate::backend::Backend;
 use crate::error::Error;
-use crate::journal::{Epoch, Head};
+use crate::journal::Epoch;
 use crate::projections::Fold;
 use crate::search::{self, Document};
 use crate::snapshot;
@@ -47,6 +47,9 @@ const SEARCH_AT_END: Duration = Duration::from_secs(2);
 /// A snapshot is worth its while after so many records; a start folds fewer than this anyway.
 const SNAPSHOT_RECORDS: u64 = 50_000;
 
+/// Without a lull, one is taken after so many: a start after a crash would be glad of it.
+const SNAPSHOT_RECORDS_UNDER_LOAD: u64 = 100_000;
+
 /// At the end there is time, and the next start will be glad of it.
 const SNAPSHOT_RECORDS_AT_END: u64 = 1_000;
 
@@ -56,9 +59,6 @@ const SNAPSHOT_LOOK: Duration = Duration::from_millis(100);
 /// After a failure the fold begins from the start of the journal, and the search keeps appends
 /// waiting, so neither is tried again at once.
 const FOLD_RETRY: Duration = Duration::from_secs(5);
-
-/// Why the tables cannot be folded, if they cannot.
-pub(super) type Complaint = Arc<Mutex<Option<Error>>>;
 
 pub(super) struct Behind {
     store: Box<dyn Backend>,
@@ -85,7 +85,6 @@ pub(super) struct Behind {
     rested: Instant,
     /// How long the last fold took.
     took: Duration,
-    complaint: Complaint,
 }
 
 /// Where the last snapshot was, and the one that is being made beside.
@@ -100,7 +99,6 @@ impl Behind {
         (store, epoch): (Box<dyn Backend>, Epoch),
         pending: &Arc<Pending>,
         desk: Sender<Message>,
-        complaint: Complaint,
     ) -> Result<Behind, Error> {
         // With nothing to catch up with, the fold is left alone until there is: a start has enough
         // to do, and would have to share the machine with it.
@@ -122,7 +120,6 @@ impl Behind {
             snapshots: Snapshots::default(),
             rested: Instant::now(),
             took: Duration::ZERO,
-            complaint,
         })
     }
 
@@ -165,19 +162,34 @@ impl Behind {
     }
 
     fn snapshot_waits(&self) -> bool {
-        let enough = |fold: &Fold| fold.seq().0 >= self.snapshots.last.0 + SNAPSHOT_RECORDS;
-        self.snapshots.under_way.is_none() && self.fold.as_ref().is_some_and(enough)
+        self.snapshots.under_way.is_none() && self.records_since_snapshot() >= SNAPSHOT_RECORDS
+    }
+
+    /// It waited for a lull long enough, or is made and has to be kept.
+    fn snapshot_is_overdue(&self) -> bool {
+        match &self.snapshots.under_way {
+            Some(making) => making.is_finished(),
+            None => self.records_since_snapshot() >= SNAPSHOT_RECORDS_UNDER_LOAD,
+        }
+    }
+
+    fn records_since_snapshot(&self) -> u64 {
+        let reached = self.fold.as_ref().map_or(0, |fold| fold.seq().0);
+        reached.saturating_sub(self.snapshots.last.0)
     }
 
     fn work(&mut self) {
         if self.pending.is_due(|news| self.fold_due(news)) {
             let begun = Instant::now();
-            // Reported where it is kept; appends go on.
+            // What is wrong is noted beside the tables; appends go on.
             let _ = self.fold();
             self.took = begun.elapsed();
             let overdue = |since: Instant| since.elapsed() >= SEARCH_UNDER_LOAD;
             if self.may_search() && self.unsearchable_since.is_some_and(overdue) {
                 self.try_search();
+            }
+            if self.snapshot_is_overdue() {
+                self.take_snapshot();
             }
         } else if self.may_search() {
             self.try_search();
@@ -210,7 +222,7 @@ impl Behind {
         // What it does not know now, the next start tells it.
         let _ = self.search_on();
         let Some(fold) = &self.fold else { return Ok(()) };
-        let enough = fold.seq().0 >= self.snapshots.last.0 + SNAPSHOT_RECORDS_AT_END;
+        let enough = self.records_since_snapshot() >= SNAPSHOT_RECORDS_AT_END;
         if enough && let Some(body) = snapshot::encode(fold, self.pending.head()) {
             // A cache: the next start is slower without it, and nothing else.
             let _ = self.store.keep_snapshot(&body);
@@ -241,8 +253,10 @@ impl Behind {
         }
         self.deposed = matches!(folded, Err(Error::StaleEpoch { .. }));
         self.fold_after = folded.is_err().then(|| Instant::now() + FOLD_RETRY);
-        let mut told = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
-        *told = folded.as_ref().err().cloned();
+        if let Err(why) = &folded {
+            // If not even this can be written, people see tables that stand still.
+            let _ = self.store.complain(self.epoch, &why.to_string());
+        }
         folded
     }
 
@@ -301,9 +315,10 @@ impl Behind {
     /// The documents are in the file of the journal, which only the desk writes.
     fn index(&self, documents: Vec<Document>, mark: Seq) -> Result<(), Error> {
         let (told, heard) = mpsc::channel();
+        let epoch = self.epoch;
         let work = move |store: Result<&mut dyn Backend, Error>| {
             // Whoever waits for it is below.
-            let _ = told.send(store.and_then(|store| store.index(&documents, Some(mark))));
+            let _ = told.send(store.and_then(|store| store.index(epoch, &documents, Some(mark))));
         };
         self.desk.send(Message::Work(Box::new(work))).map_err(|_| Error::WriterGone)?;
         heard.recv().unwrap_or(Err(Error::WriterGone))
@@ -319,13 +334,14 @@ impl Behind {
                 }
             }
             Some(making) => self.snapshots.under_way = Some(making),
-            None => self.begin_snapshot(self.pending.head()),
+            None => self.begin_snapshot(),
         }
     }
 
-    fn begin_snapshot(&mut self, head: Head) {
-        let Some(fold) = self.fold.as_ref().filter(|fold| fold.seq() == head.seq) else { return };
-        let fold = fold.clone();
+    /// Of what is folded, which the journal may be ahead of.
+    fn begin_snapshot(&mut self) {
+        let Some(fold) = self.fold.clone() else { return };
+        let Some(head) = snapshot::head_at(&*self.store, fold.seq()) else { return };
         self.snapshots.last = head.seq;
         let making = thread::Builder::new().name("kapelle-snapshot".into());
         self.snapshots.under_way = making.spawn(move || snapshot::encode(&fold, head)).ok();

@@ -1,7 +1,7 @@
 //! Tampering, as somebody with the file in their hands would do it.
 
 use kapelle_core::Seq;
-use kapelle_store::{AuditError, Broken, Journal, Verified, Why, verify};
+use kapelle_store::{AuditError, Broken, Journal, Verified, Why, rebuild, verify};
 use rusqlite::Connection;
 
 use crate::fixture;
@@ -10,9 +10,8 @@ use crate::fixture;
 fn after(sql: &str) -> Broken {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let (mut store, _) = fixture::filled(&path, &fixture::history(1, 0), 10);
-    store.rebuild_projections().unwrap();
-    drop(store);
+    fixture::filled(&path, &fixture::history(1, 0), 10);
+    rebuild(&path).unwrap();
     let raw = Connection::open(&path).unwrap();
     raw.execute_batch("DROP TRIGGER journal_is_not_edited; DROP TRIGGER journal_is_not_cut")
         .unwrap();

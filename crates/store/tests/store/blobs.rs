@@ -66,6 +66,25 @@ fn a_blob_that_a_record_mentions_is_never_garbage() {
     }
 }
 
+/// The whole journal is looked through for mentions, and nobody waits for that.
+#[test]
+fn an_append_does_not_wait_for_the_search_for_garbage() {
+    let location = cluster::shared().project();
+    let schema = fixture::schema(&location);
+    let writer = Writer::open(&location).unwrap();
+    keep(&writer, b"unneeded", "nobody");
+    asked(|done| writer.release_blobs("nobody", done)).unwrap();
+    // The search comes as far as this, and no further.
+    let lock = cluster::shared().session(&schema, "BEGIN; LOCK TABLE blob_owners;");
+    let (told, heard) = mpsc::channel();
+    writer.collect_garbage(move |done| told.send(done).unwrap());
+    let records = fixture::history(1, 0);
+    asked(|done| writer.append(writer.epoch(), Seq(0), records, done)).unwrap();
+    assert!(heard.try_recv().is_err(), "it is done with what is locked");
+    drop(lock);
+    assert_eq!(heard.recv().unwrap().unwrap(), 1);
+}
+
 /// The database itself does not let go of what somebody needs.
 #[test]
 fn a_blob_with_an_owner_cannot_be_deleted_by_hand() {

@@ -83,7 +83,8 @@ impl Cluster {
         Location::postgres(&self.url(), &format!("p{number}")).unwrap()
     }
 
-    /// As after a power cut: nothing is written down in peace.
+    /// Ends the server at once, in the middle of whatever it does. What it has given to the kernel
+    /// is still written; a power cut would lose that, too.
     pub fn crash(&self) {
         self.order("stop");
     }
@@ -119,7 +120,7 @@ impl Cluster {
             .unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         match output.status.success() {
-            true => Ok(text(output.stdout).trim().replacen("SET\n", "", 1)),
+            true => Ok(text(output.stdout).replacen("SET\n", "", 1).trim().to_owned()),
             false => Err(text(output.stderr)),
         }
     }

@@ -3,7 +3,7 @@
 use std::slice;
 
 use kapelle_core::{Record, Seq, Timestamp};
-use kapelle_store::{Epoch, Error, Head, Journal, Memory, Postgres, Reader, Sqlite};
+use kapelle_store::{Epoch, Error, Head, Journal, Memory, Postgres, Reader, Sqlite, Writer};
 
 use crate::{cluster, fixture};
 
@@ -109,16 +109,15 @@ fn the_head_does_not_depend_on_batches_or_engines() {
 #[test]
 fn a_reopened_store_is_where_it_was() {
     let records = fixture::history(3, 0);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let (store, epoch) = fixture::filled(&path, &records, 5);
-    let id = || Reader::open(&path).unwrap().store_id().unwrap();
-    let (head, before) = (store.head(), id());
-    drop(store);
-    let mut store = Sqlite::open(&path).unwrap();
-    assert_eq!((store.head(), id()), (head, before));
-    assert_eq!(store.read(Seq(0), usize::MAX).unwrap(), records);
-    assert!(store.claim_epoch().unwrap() > epoch);
+    for place in fixture::places() {
+        place.fill(&records);
+        let reader = || Reader::open(&place.location).unwrap();
+        let before = (reader().head().unwrap(), reader().store_id().unwrap());
+        let writer = Writer::open(&place.location).unwrap();
+        assert_eq!((writer.opened_at(), reader().store_id().unwrap()), before, "{}", place.name);
+        assert_eq!(reader().records(Seq(0), usize::MAX).unwrap(), records, "{}", place.name);
+        assert!(writer.epoch() > Epoch(1), "{}", place.name);
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn long_history() -> Vec<Record> {
     fixture::history(12, 40)
 }
 
-fn location(place: &str) -> Location {
+pub fn location(place: &str) -> Location {
     match place.split_once(' ') {
         Some((url, project)) => Location::postgres(url, project).unwrap(),
         None => Location::sqlite(Path::new(place)),
@@ -78,14 +78,15 @@ fn run_and_kill(place: &str, acks: usize, later: Duration) -> Seq {
         let said = line.strip_prefix("acknowledged ").or_else(|| line.strip_prefix("opened "));
         said.and_then(|number| number.parse().ok()).map(Seq)
     };
-    let mut last = lines.by_ref().filter_map(number).take(acks + 1).last().unwrap();
+    let answers: Vec<Seq> = lines.by_ref().filter_map(number).take(acks + 1).collect();
+    assert_eq!(answers.len(), acks + 1, "it ended before it was killed");
     let moment = Instant::now() + later;
     while Instant::now() < moment {
         std::hint::spin_loop();
     }
     child.kill().unwrap();
     // What was still in the pipe was acknowledged too.
-    last = lines.filter_map(number).last().unwrap_or(last);
+    let last = lines.filter_map(number).last().unwrap_or(answers[acks]);
     let ended = child.wait().unwrap();
     assert_eq!(ended.signal(), Some(Signal::SIGKILL as i32), "it ended by itself: {ended}");
     last

@@ -2,7 +2,8 @@
 //! acknowledged that is not there, and recovery without hand work.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, symlink};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -84,6 +85,50 @@ fn a_full_disk_loses_nothing_that_was_acknowledged() {
     in_a_box("faults::child_fills_its_disk", dir.path(), &size);
 }
 
+/// Not a test by itself: fills the small disk of a server, and goes on when there is room again.
+#[test]
+fn child_fills_the_disk_of_its_server() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let cluster = Cluster::start();
+    let location = cluster.project();
+    let writer = Writer::open(&location).unwrap();
+    let records = fixture::history(12, 60);
+    let mut head = append(&writer, Seq(0), &records[..100]).recv().unwrap().unwrap().seq;
+    let ballast = Path::new(&dir).join("ballast");
+    let mut file = fs::File::create(&ballast).unwrap();
+    while file.write_all(&[0; 65_536]).is_ok() {}
+    drop(file);
+    let mut full = None;
+    for batch in records[100..].chunks(8) {
+        match append(&writer, head, batch).recv().unwrap() {
+            Ok(to) => head = to.seq,
+            Err(why) => {
+                full = Some(why);
+                break;
+            }
+        }
+    }
+    let full = full.expect("the disk is not full");
+    assert!(matches!(full, Error::DiskFull { .. }), "{full:?}");
+    assert_eq!(Reader::open(&location).unwrap().head().unwrap().seq, head, "what was acknowledged");
+
+    fs::remove_file(&ballast).unwrap();
+    let rest = &records[head.0 as usize..];
+    let head = append(&writer, head, rest).recv().unwrap().expect("there is room again");
+    writer.close().unwrap();
+    assert_eq!(verify(&location).unwrap().head, head);
+    let rebuilt = rebuild(&location).unwrap();
+    assert_eq!(rebuilt.before, rebuilt.after);
+    println!("\nsurvived");
+}
+
+#[test]
+fn a_server_whose_disk_is_full_loses_nothing_that_was_acknowledged() {
+    // Whoever runs the server is not whoever runs the tests, if that is root.
+    let walls = ["--cap-add", "ALL", "--perms", "1777", "--size", "300000000", "--tmpfs", "/tmp"];
+    in_a_box("faults::child_fills_the_disk_of_its_server", Path::new("/tmp"), &walls);
+}
+
 /// Not a test by itself: meets a store that it must not write.
 #[test]
 fn child_cannot_write() {
@@ -102,24 +147,100 @@ fn a_store_that_can_only_be_read_says_so() {
     in_a_box("faults::child_cannot_write", dir.path(), &["--ro-bind", place, place]);
 }
 
+/// Whoever took the right to write away meant it, also if they are the owner, or root.
+#[test]
+fn a_file_that_its_owner_must_not_write_stays_so() {
+    let records = fixture::history(1, 0);
+    for name in ["db", "db.tables.db"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        fixture::write(&Location::sqlite(&path), &records, 10);
+        let file = dir.path().join(name);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).unwrap();
+        let refused = Writer::open(&path).unwrap_err();
+        assert!(matches!(refused, Error::ReadOnly { .. }), "{refused:?}");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o400, "{name}");
+        assert_eq!(verify(&path).unwrap().records, records.len() as u64, "{name}");
+    }
+}
+
 /// A disk that lost a page is told apart from a program that is wrong.
 #[test]
 fn a_damaged_page_is_called_damage() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     fixture::write(&Location::sqlite(&path), &fixture::history(12, 10), 50);
-    let raw = Connection::open(&path).unwrap();
-    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
-    let first_page: i64 = raw
-        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'journal'", [], |r| r.get(0))
-        .unwrap();
-    drop(raw);
-    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    file.write_all_at(&[0xff; 4096], (first_page as u64 - 1) * 4096).unwrap();
+    damage(&path, "journal");
     let broken = verify(&path).unwrap_err();
     assert!(matches!(broken, AuditError::Store(Error::Damaged { .. })), "{broken:?}");
     let refused = Writer::open(&path).unwrap_err();
     assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
+}
+
+/// Harms the page in which a table begins.
+fn damage(path: &Path, table: &str) {
+    let raw = Connection::open(path).unwrap();
+    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    let first_page: i64 = raw.query_row(sql, [table], |row| row.get(0)).unwrap();
+    drop(raw);
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[0xff; 4096], (first_page as u64 - 1) * 4096).unwrap();
+}
+
+/// The tables are a cache: however they are damaged, the history is looked at, and they are put
+/// aside and made anew by whoever comes next.
+#[test]
+fn damaged_tables_stop_nobody() {
+    let records = fixture::history(12, 10);
+    let (before, rest) = records.split_at(records.len() / 2);
+    let harm = |what: &str, tables: &Path| match what {
+        "the watermark" => damage(tables, "projection_watermark"),
+        "a table" => damage(tables, "tasks"),
+        "a page of nothing" => fs::write(tables, [0; 4096]).unwrap(),
+        _ => fs::write(tables, [0xff; 20_000]).unwrap(),
+    };
+    for what in ["the watermark", "a table", "a page of nothing", "nonsense"] {
+        for repair in ["start", "rebuild"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("db");
+            let tables = kapelle_store::tables_path(&path);
+            fixture::write(&Location::sqlite(&path), before, 50);
+            harm(what, &tables);
+            let damaged = fs::read(&tables).unwrap();
+            assert_eq!(verify(&path).unwrap().records, before.len() as u64, "{what}");
+            let trouble = Reader::open(&path).unwrap().trouble_with_tables();
+            assert_eq!(trouble.is_some(), what != "a table", "{what}: {trouble:?}");
+            match repair {
+                "rebuild" => {
+                    let rebuilt = rebuild(&path).unwrap();
+                    assert_eq!(rebuilt.repaired().count(), rebuilt.after.len(), "{what}");
+                }
+                _ => goes_on(&path, rest),
+            }
+            let reader = Reader::open(&path).unwrap();
+            assert_eq!(reader.watermark().unwrap(), reader.head().unwrap().seq, "{what}");
+            assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{what}, {repair}");
+            assert!(fs::read(dir.path().join("db.tables.db.damaged")).unwrap() == damaged);
+        }
+    }
+}
+
+/// Damage may be found only when the tables are written: then it is told, and mended with the next
+/// fold.
+fn goes_on(path: &Path, records: &[Record]) {
+    let writer = Writer::open(path).unwrap();
+    append(&writer, writer.opened_at().seq, records).recv().unwrap().unwrap();
+    let flushed = || {
+        let (told, heard) = mpsc::channel();
+        writer.flush(move |done| told.send(done).unwrap());
+        heard.recv().unwrap()
+    };
+    match flushed() {
+        Err(Error::Damaged { .. }) => drop(flushed().unwrap()),
+        flushed => drop(flushed.unwrap()),
+    }
+    writer.close().unwrap();
 }
 
 /// Somebody's SQL prompt with an open transaction makes an append wait, and no more.
@@ -185,16 +306,7 @@ fn a_lost_connection_is_made_anew() {
     let location = cluster.project();
     let writer = Writer::open(&location).unwrap();
     append(&writer, Seq(0), &records[..5]).recv().unwrap().unwrap();
-    let schema = fixture::schema(&location);
-    // The connection that holds the project's lock is the writer's; others share the server.
-    let epoch_holders = format!(
-        "SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a
-        WHERE a.application_name = 'kapelle' AND a.pid IN (
-            SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND
-                ((classid::bigint << 32) | objid::bigint) = {})",
-        lock_key(&schema)
-    );
-    assert_eq!(cluster.psql(&schema, &epoch_holders).unwrap(), "1");
+    assert_eq!(fixture::end_leading_session(&location), "1");
     append(&writer, Seq(5), &records[5..]).recv().unwrap().unwrap();
     writer.close().unwrap();
     assert_eq!(verify(&location).unwrap().records, records.len() as u64);
@@ -223,13 +335,6 @@ fn a_thread_of_a_runtime_may_ask() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let read = runtime.block_on(async { Reader::open(&location)?.records(Seq(0), 1_000) });
     assert!(read.unwrap() == records, "another history");
-}
-
-/// The number of a project's lock, as the store makes it.
-fn lock_key(schema: &str) -> i64 {
-    use sha2::{Digest, Sha256};
-    let digest = Sha256::digest(format!("kapelle leads {schema}"));
-    i64::from_be_bytes(digest[..8].try_into().unwrap())
 }
 
 /// The server goes down and comes back while somebody appends without a pause.

@@ -20,8 +20,8 @@ use kapelle_core::policy::{Check, Policy, Reading};
 use kapelle_core::report::{Question, Usage};
 use kapelle_core::task::Stage;
 use kapelle_core::{
-    Actor, Command, Commit, Effect, Engine, Fence, MissionId, Record, RequestId, Role, Timestamp,
-    Usd,
+    Actor, Command, Commit, Effect, Engine, Fence, MissionId, Record, RequestId, Role, Seq,
+    Timestamp, Usd,
 };
 use kapelle_store::{Epoch, Journal, Location, Postgres, Sqlite, Writer, tables_path};
 use rusqlite::Connection;
@@ -130,10 +130,12 @@ impl Place {
 
     /// Takes the project away from whoever leads it, without asking.
     pub fn take_over(&self) -> Epoch {
-        match self.location.path() {
-            Some(path) => Sqlite::open(path).unwrap().claim_epoch().unwrap(),
-            None => Postgres::open(&self.location).unwrap().claim_epoch().unwrap(),
-        }
+        journal(&self.location).claim_epoch().unwrap()
+    }
+
+    /// The records, without tables or a snapshot.
+    pub fn fill(&self, records: &[Record]) {
+        fill(&self.location, records);
     }
 
     /// What a person's SQL client says to a question with one column.
@@ -154,10 +156,39 @@ impl Place {
     }
 }
 
+fn journal(location: &Location) -> Box<dyn Journal> {
+    match location.path() {
+        Some(path) => Box::new(Sqlite::open(path).unwrap()),
+        None => Box::new(Postgres::open(location).unwrap()),
+    }
+}
+
+/// Writes the records into an empty store, without tables or a snapshot.
+pub fn fill(location: &Location, records: &[Record]) {
+    let mut journal = journal(location);
+    let epoch = journal.claim_epoch().unwrap();
+    journal.append(epoch, Seq(0), records).unwrap();
+}
+
 /// The schema of a project in PostgreSQL.
 pub fn schema(location: &Location) -> String {
     let shown = location.to_string();
     shown.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+/// Ends the session that has the lock of the project, and tells how many there were. Others share
+/// the server.
+pub fn end_leading_session(location: &Location) -> String {
+    use sha2::{Digest, Sha256};
+    let schema = schema(location);
+    // The number of the lock, as the store makes it.
+    let digest = Sha256::digest(format!("kapelle leads {schema}"));
+    let key = i64::from_be_bytes(digest[..8].try_into().unwrap());
+    let sql = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'
+            AND ((classid::bigint << 32) | objid::bigint) = {key}"
+    );
+    cluster::shared().psql(&schema, &sql).unwrap()
 }
 
 /// Writes a history into a store, in batches of so many records, and folds its tables.

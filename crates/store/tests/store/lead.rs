@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use kapelle_core::{Record, Seq};
-use kapelle_store::{Error, Head, Location, Reader, Writer, verify};
+use kapelle_store::{Epoch, Error, Head, Journal, Location, Postgres, Reader, Writer, verify};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -216,4 +216,104 @@ fn projects_do_not_know_of_each_other() {
     let records = records();
     append(&one, Seq(0), &records).unwrap();
     append(&other, Seq(0), &records[..1]).unwrap();
+}
+
+/// The sessions of a project's sentinel are ended by this, and counted.
+fn end_sentinel(location: &Location) -> String {
+    let schema = fixture::schema(location);
+    let sql = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE application_name = 'sentinel of {schema}'"
+    );
+    cluster::shared().psql(&schema, &sql).unwrap()
+}
+
+/// Only the connection on which it says so tells others that a leader is alive. A network, or a
+/// person, may cut exactly that one, at any time and more than once.
+#[test]
+fn a_leader_that_lost_its_sentinel_is_still_the_leader() {
+    let (_, location) = place("lead_sentinel");
+    let leader = Writer::open(&location).unwrap();
+    let records = records();
+    for (expected, record) in records[..3].iter().enumerate() {
+        assert_eq!(end_sentinel(&location), "1");
+        let refused = Writer::open(&location).unwrap_err();
+        assert!(matches!(refused, Error::Held { .. }), "{refused}");
+        append(&leader, Seq(expected as u64), std::slice::from_ref(record)).unwrap();
+    }
+}
+
+/// The same with the connection that has the lock: it is free, and its holder is well.
+#[test]
+fn a_leader_that_lost_its_lock_is_still_the_leader() {
+    let (_, location) = place("lead_unlocked");
+    let leader = Writer::open(&location).unwrap();
+    let records = records();
+    for (expected, record) in records[..3].iter().enumerate() {
+        assert_eq!(fixture::end_leading_session(&location), "1");
+        let refused = Writer::open(&location).unwrap_err();
+        assert!(matches!(refused, Error::Held { .. }), "{refused}");
+        append(&leader, Seq(expected as u64), std::slice::from_ref(record)).unwrap();
+    }
+    leader.close().unwrap();
+    assert_eq!(Writer::open(&location).unwrap().epoch(), Epoch(2));
+}
+
+/// A sentinel speaks for its own leader: one that was deposed must not vouch for a successor that
+/// hangs, or nobody could ever take over from that.
+#[test]
+fn a_deposed_leader_does_not_answer_for_its_successor() {
+    let (url, location) = place("lead_vouched");
+    let deposed = Writer::open(&location).unwrap();
+    // Its connection goes, and it does not notice before it is asked for something.
+    assert_eq!(fixture::end_leading_session(&location), "1");
+    Postgres::open(&location).unwrap().claim_epoch().unwrap();
+    let successor = Leader::start(&url, "lead_vouched");
+    successor.signal(Signal::SIGSTOP);
+
+    let third = Writer::open(&location).unwrap();
+    assert_eq!(third.epoch(), Epoch(4));
+    drop(deposed);
+}
+
+/// Servers may be set to end sessions that have nothing to do; an idle leader has nothing to do.
+#[test]
+fn a_leader_that_has_nothing_to_do_keeps_the_lead() {
+    let cluster = cluster::Cluster::start();
+    let location = cluster.project();
+    let ask = |sql: &str| cluster.psql("public", sql).unwrap();
+    ask("ALTER SYSTEM SET idle_session_timeout = '100ms'");
+    cluster.crash();
+    cluster.start_again();
+    let leader = Writer::open(&location).unwrap();
+    let person = cluster.session("public", "SET application_name = 'person'; SELECT 1;");
+    let patience = Instant::now() + Duration::from_secs(20);
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name =";
+    while ask(&format!("{count} 'person'")) != "0" {
+        assert!(Instant::now() < patience, "the server does not end idle sessions");
+    }
+    // Two threads that write, and the sentinel.
+    assert_eq!(ask(&format!("{count} 'kapelle'")), "2");
+    assert_eq!(ask(&format!("{count} 'sentinel of {}'", fixture::schema(&location))), "1");
+    append(&leader, Seq(0), &records()).unwrap();
+    drop(person);
+}
+
+/// Whoever is refused has changed nothing: the tables of another version are not its own to drop.
+#[test]
+fn whoever_is_refused_leaves_the_store_as_it_was() {
+    let (_, location) = place("lead_untouched");
+    let schema = fixture::schema(&location);
+    let leader = Writer::open(&location).unwrap();
+    append(&leader, Seq(0), &records()).unwrap();
+    leader.flush(|_| {});
+    let ask = |sql: &str| cluster::shared().psql(&schema, sql).unwrap();
+    // As if the leader were of another version, with tables of its own.
+    ask("UPDATE projection_watermark SET version = version + 1");
+    let tables = "SELECT string_agg(oid::text, ' ' ORDER BY oid) FROM pg_class
+        WHERE relnamespace = current_schema()::regnamespace";
+    let before = (ask(tables), ask("SELECT epoch FROM meta"));
+    let refused = Writer::open(&location).unwrap_err();
+    assert!(matches!(refused, Error::Held { .. }), "{refused}");
+    assert_eq!((ask(tables), ask("SELECT epoch FROM meta")), before);
 }

@@ -12,6 +12,7 @@ mod crowd;
 mod faults;
 mod fixture;
 mod follow;
+mod interrupted;
 mod lead;
 mod lock;
 mod migrations;

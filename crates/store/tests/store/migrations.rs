@@ -4,13 +4,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use kapelle_core::{Record, Seq};
-use kapelle_store::{Error, Location, Postgres, Reader, Sqlite, Writer, rebuild, verify};
+use kapelle_store::{Error, Journal, Location, Postgres, Reader, Sqlite, Writer, rebuild, verify};
 use rusqlite::Connection;
 
 use crate::{cluster, crowd, fixture};
 
-const SQLITE_V1: &str = include_str!("../samples/sqlite-v1.sql");
-const POSTGRES_V1: &str = include_str!("../samples/postgres-v1.sql");
+pub const SQLITE_V1: &str = include_str!("../samples/sqlite-v1.sql");
+pub const POSTGRES_V1: &str = include_str!("../samples/postgres-v1.sql");
 
 /// The head of the samples, computed by another program.
 const HEAD: &str = "0a1a11b2c9d39d1175b20b75754a8e0c7928edf199e806811ff6dbec25f718dc";
@@ -39,7 +39,10 @@ fn a_sqlite_store_of_version_1_becomes_current_and_is_backed_up() {
     Connection::open(&path).unwrap().execute_batch(SQLITE_V1).unwrap();
     let waiting = Reader::open(&path).unwrap_err();
     assert!(matches!(waiting, Error::TooOld { found: 1, .. }), "{waiting}");
+    // A look changes nothing: somebody else may lead it.
     drop(Sqlite::open(&path).unwrap());
+    assert!(matches!(Reader::open(&path), Err(Error::TooOld { found: 1, .. })));
+    Sqlite::open(&path).unwrap().claim_epoch().unwrap();
     is_current(&Location::sqlite(&path));
 
     let backup = dir.path().join("db.v1.backup");
@@ -52,7 +55,7 @@ fn a_sqlite_store_of_version_1_becomes_current_and_is_backed_up() {
     drop(old);
     let place_back = dir.path().join("restored");
     fs::copy(&backup, &place_back).unwrap();
-    drop(Sqlite::open(&place_back).unwrap());
+    Sqlite::open(&place_back).unwrap().claim_epoch().unwrap();
     is_current(&Location::sqlite(&place_back));
 }
 
@@ -64,11 +67,39 @@ fn a_postgres_store_of_version_1_becomes_current_and_is_backed_up() {
     cluster.psql(&schema, POSTGRES_V1).unwrap();
     let waiting = Reader::open(&location).unwrap_err();
     assert!(matches!(waiting, Error::TooOld { found: 1, .. }), "{waiting}");
+    // A look changes nothing: somebody else may lead it.
     drop(Postgres::open(&location).unwrap());
+    assert!(matches!(Reader::open(&location), Err(Error::TooOld { found: 1, .. })));
+    Postgres::open(&location).unwrap().claim_epoch().unwrap();
     is_current(&location);
     let backup = format!("{schema}_v1_backup");
     let records = cluster.psql(&backup, "SELECT count(*), max(seq) FROM journal").unwrap();
     assert_eq!(records, "40|40");
+}
+
+/// A store that was put back from its backup is migrated again, in the place of the first. What
+/// was copied then is of another history, and stays; what is there now is copied, too.
+#[test]
+fn an_earlier_backup_is_kept_and_counts_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    fs::write(dir.path().join("db.v1.backup"), "of last year").unwrap();
+    Connection::open(&path).unwrap().execute_batch(SQLITE_V1).unwrap();
+    Sqlite::open(&path).unwrap().claim_epoch().unwrap();
+    assert_eq!(fs::read(dir.path().join("db.v1.backup")).unwrap(), b"of last year");
+    let old = Connection::open(dir.path().join("db.v1.backup.2")).unwrap();
+    let records: i64 = old.query_row("SELECT count(*) FROM journal", [], |r| r.get(0)).unwrap();
+    assert_eq!(records, RECORDS as i64);
+
+    let (cluster, location) = (cluster::shared(), cluster::shared().project());
+    let schema = fixture::schema(&location);
+    for name in [&schema, &format!("{schema}_v1_backup")] {
+        cluster.psql("public", &format!("CREATE SCHEMA {name}")).unwrap();
+    }
+    cluster.psql(&schema, POSTGRES_V1).unwrap();
+    Postgres::open(&location).unwrap().claim_epoch().unwrap();
+    let second = format!("{schema}_v1_backup_2");
+    assert_eq!(cluster.psql(&second, "SELECT count(*) FROM journal").unwrap(), "40");
 }
 
 /// An older binary must not write what it does not understand.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use kapelle_core::Seq;
-use kapelle_store::{Error, Journal, Reader, Sqlite, Writer};
+use kapelle_store::{Error, Journal, Reader, Sqlite, Writer, tables_path};
 use rusqlite::Connection;
 
 use crate::fixture;
@@ -82,6 +82,42 @@ fn other_peoples_databases_are_left_alone() {
         assert!(matches!(refused, Error::NotAStore { .. }), "{refused}");
     }
     assert!(fs::read(&path).unwrap() == before);
+}
+
+/// Killed at its very first moment, a store is an empty file, or one that SQLite has to take back.
+#[test]
+fn a_store_that_is_only_half_made_is_none_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let (making, path) = (dir.path().join("making"), dir.path().join("db"));
+    let raw = Connection::open(&making).unwrap();
+    raw.execute_batch("BEGIN IMMEDIATE; CREATE TABLE t (x); INSERT INTO t VALUES (1)").unwrap();
+    raw.cache_flush().unwrap();
+    fs::copy(&making, &path).unwrap();
+    fs::copy(dir.path().join("making-journal"), dir.path().join("db-journal")).unwrap();
+    let empty = dir.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    for half_made in [&path, &empty] {
+        let none = Reader::open(half_made).unwrap_err();
+        assert!(matches!(none, Error::NoStore { .. }), "{none:?}");
+    }
+    // The same with the tables beside a store.
+    for (name, half_made) in [("a", &path), ("b", &empty)] {
+        let whole = dir.path().join(name);
+        drop(Sqlite::open(&whole).unwrap());
+        let tables = tables_path(&whole);
+        fs::copy(half_made, &tables).unwrap();
+        if half_made == &path {
+            let journal = tables.with_extension("db-journal");
+            fs::copy(dir.path().join("db-journal"), journal).unwrap();
+        }
+        assert_eq!(Reader::open(&whole).unwrap().watermark().unwrap(), Seq(0), "{name}");
+        assert_eq!(Reader::open(&whole).unwrap().trouble_with_tables(), None, "{name}");
+        Writer::open(&whole).unwrap().close().unwrap();
+    }
+    for half_made in [&path, &empty] {
+        Writer::open(half_made).unwrap().close().unwrap();
+        assert_eq!(Reader::open(half_made).unwrap().head().unwrap().seq, Seq(0));
+    }
 }
 
 /// `kapelle log` looks on while a run is on.

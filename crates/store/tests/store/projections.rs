@@ -9,13 +9,13 @@ use kapelle_core::command::Spending;
 use kapelle_core::council::{CouncilId, Question};
 use kapelle_core::mission::MissionStage;
 use kapelle_core::{Actor, Command, MissionId, Record, Seq, State, Usd};
-use kapelle_store::{Journal, Reader, Sqlite, Writer, rebuild, tables_path};
+use kapelle_store::{Reader, Writer, rebuild, tables_path};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use crate::crowd;
 use crate::fixture::{self, Host, Place};
 use crate::sayings::{sayings, standings};
+use crate::{cluster, crowd};
 
 /// Seeds whose histories, taken together, have every kind of event in them.
 const SEEDS: [u64; 3] = [33, 43, 57];
@@ -173,9 +173,13 @@ fn tables_say_what_the_state_says_and_what_a_rebuild_says() {
         }
         writer.close().unwrap();
         let folded = dump(&path);
-        let mut store = Sqlite::open(&path).unwrap();
-        assert_eq!(store.rebuild_projections().unwrap(), store.head().seq);
+        assert_eq!(rebuild(&path).unwrap().seq, Seq(records.len() as u64));
         assert_same(&folded, &dump(&path), &format!("history {number}"));
+        // The same on a server, in batches in which rows change more than once.
+        let location = cluster::shared().project();
+        fixture::write(&location, &records, 7);
+        let on_server = Reader::open(&location).unwrap().tables().unwrap();
+        assert_eq!(on_server, reader.tables().unwrap(), "history {number} on PostgreSQL");
     }
 }
 
@@ -300,7 +304,8 @@ fn cancelling_ends_what_was_open() {
         host.give(Command::CancelMission { mission: MissionId(1), reason, by });
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
-        fixture::filled(&path, &host.records, 100).0.rebuild_projections().unwrap();
+        fixture::filled(&path, &host.records, 100);
+        rebuild(&path).unwrap();
         let raw = fixture::tables(&path);
         for (sql, said) in sayings(host.engine.state()) {
             assert_eq!(rows(&raw, sql), said, "{sql}");
@@ -319,8 +324,8 @@ fn people_can_ask_in_plain_sql() {
     let path = dir.path().join("db");
     let mut host = Host::new(11);
     host.open("first");
-    let (mut store, _) = fixture::filled(&path, &host.records, 100);
-    store.rebuild_projections().unwrap();
+    fixture::filled(&path, &host.records, 100);
+    rebuild(&path).unwrap();
     let raw = fixture::tables(&path);
     let ask = |sql| rows(&raw, sql);
     assert_eq!(
@@ -340,8 +345,8 @@ fn people_can_ask_in_plain_sql() {
 fn wrong_values_and_dangling_references_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let (mut store, _) = fixture::filled(&path, &crowd::history(CROWDS[1], 2), 100);
-    store.rebuild_projections().unwrap();
+    fixture::filled(&path, &crowd::history(CROWDS[1], 2), 100);
+    rebuild(&path).unwrap();
     let raw = fixture::tables(&path);
     raw.pragma_update(None, "foreign_keys", true).unwrap();
     for (sql, refusal) in [
@@ -377,26 +382,58 @@ fn wrong_values_and_dangling_references_are_refused() {
 /// Tables that a person dropped, or that another version made, are made anew at the next start.
 #[test]
 fn missing_and_outdated_tables_are_made_anew() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
     let records = fixture::history(2, 1);
-    let (mut store, _) = fixture::filled(&path, &records, 50);
-    store.rebuild_projections().unwrap();
-    drop(store);
-    let whole = dump(&path);
-    for harm in [
-        "DROP VIEW costs_by_mission",
-        "DELETE FROM checks; DROP TABLE checks",
-        "UPDATE projection_watermark SET version = 0; DELETE FROM checks",
-        "DROP TABLE projection_watermark",
-        // Of another journal, or of this one before it was restored from a backup.
-        "UPDATE projection_watermark SET hash = 'another'; DELETE FROM checks",
-        "UPDATE projection_watermark SET seq = 1000000",
-    ] {
-        fixture::tables(&path).execute_batch(harm).unwrap();
-        Writer::open(&path).unwrap().close().unwrap();
-        assert_same(&dump(&path), &whole, harm);
-        assert_eq!(Reader::open(&path).unwrap().watermark().unwrap(), Seq(records.len() as u64));
+    for place in fixture::places() {
+        fixture::write(&place.location, &records, 50);
+        let reader = Reader::open(&place.location).unwrap();
+        for harm in [
+            "DROP VIEW costs_by_mission",
+            "DELETE FROM checks; DROP TABLE checks",
+            "UPDATE projection_watermark SET version = 0; DELETE FROM checks",
+            "DROP TABLE projection_watermark",
+            // Of another journal, or of this one before it was restored from a backup.
+            "UPDATE projection_watermark SET hash = 'another'; DELETE FROM checks",
+            "UPDATE projection_watermark SET seq = 1000000",
+        ] {
+            place.change(harm);
+            Writer::open(&place.location).unwrap().close().unwrap();
+            assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{harm} on {}", place.name);
+            assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64), "{}", place.name);
+            assert_eq!(place.ask("SELECT count(*) FROM costs_by_mission"), ["2"], "{harm}");
+        }
+    }
+}
+
+/// A table that a later version no longer has would tell of a day that is over, for ever. What a
+/// person added on PostgreSQL is not ours.
+#[test]
+fn tables_that_only_another_version_had_are_removed() {
+    for place in fixture::places() {
+        fixture::write(&place.location, &fixture::history(2, 1), 50);
+        place.change(
+            "CREATE TABLE yesterday (id BIGINT PRIMARY KEY REFERENCES tasks DEFERRABLE INITIALLY DEFERRED);
+            INSERT INTO yesterday SELECT id FROM tasks;
+            CREATE VIEW last_week AS SELECT * FROM yesterday;
+            UPDATE projection_watermark SET version = 0;",
+        );
+        let names = match place.location.path() {
+            Some(_) => "SELECT name FROM sqlite_schema WHERE name IN ('yesterday', 'last_week')",
+            None => {
+                let mark = "made from the journal by Kapelle";
+                place.change(&format!(
+                    "COMMENT ON TABLE yesterday IS '{mark}'; COMMENT ON VIEW last_week IS '{mark}';
+                    CREATE TABLE by_a_person (id BIGINT);"
+                ));
+                "SELECT relname FROM pg_class WHERE relname IN ('yesterday', 'last_week')"
+            }
+        };
+        assert_eq!(place.ask(names).len(), 2, "{}", place.name);
+        Writer::open(&place.location).unwrap().close().unwrap();
+        assert_eq!(place.ask(names), [""; 0], "{}", place.name);
+        if place.location.path().is_none() {
+            assert_eq!(place.ask("SELECT count(*) FROM by_a_person"), ["0"]);
+        }
+        assert_eq!(Reader::open(&place.location).unwrap().wrong_tables().unwrap(), [""; 0]);
     }
 }
 

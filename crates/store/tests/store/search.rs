@@ -6,7 +6,7 @@ use kapelle_core::{MissionId, Seq, TaskId, Timestamp};
 use kapelle_store::search::{Document, HITS_MAX, Hit, Kind, Query};
 use kapelle_store::{Reader, Writer};
 
-use crate::fixture;
+use crate::{cluster, fixture};
 
 fn query(text: &str) -> Query {
     Query { text: text.into(), ..Query::default() }
@@ -90,6 +90,25 @@ fn a_later_document_takes_the_place_of_an_earlier_one() {
         assert_eq!(sources("hedgehog"), ["note 1"], "{}", place.name);
         assert_eq!(sources(""), ["note 1", "note 2"], "newest first on {}", place.name);
     }
+}
+
+/// What the journal tells can be made searchable again; a note is told by nothing else.
+#[test]
+fn a_note_on_a_server_is_on_its_disk_when_it_is_answered() {
+    let location = cluster::shared().project();
+    let schema = fixture::schema(&location);
+    let ask = |sql: &str| cluster::shared().psql(&schema, sql).unwrap();
+    let writer = Writer::open(&location).unwrap();
+    ask("CREATE TABLE seen (kind TEXT, setting TEXT);
+        CREATE FUNCTION watch() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+            INSERT INTO seen VALUES (NEW.kind, current_setting('synchronous_commit'));
+            RETURN NEW; END$$;
+        CREATE TRIGGER watch BEFORE INSERT ON documents FOR EACH ROW EXECUTE FUNCTION watch()");
+    remember(&writer, memory("note 1", 5, "remember the milk"));
+    writer.close().unwrap();
+    fixture::write(&location, &fixture::history(33, 0), 100);
+    let seen = "SELECT DISTINCT kind, setting FROM seen ORDER BY kind";
+    assert_eq!(ask(seen), "activity|off\nlog|off\nmemory|on");
 }
 
 /// A question is data: nothing in it is an operator.

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::mpsc;
 
-use kapelle_core::{Record, Seq, State};
+use kapelle_core::{Event, Record, Seq, State, Timestamp};
 use kapelle_store::{Location, Reader, Writer, rebuild};
 
 use crate::{cluster, fixture};
@@ -47,6 +48,35 @@ fn a_snapshot_is_the_fold_of_what_it_covers() {
         let rebuilt = rebuild(&place.location).unwrap();
         assert_eq!(rebuilt.before, rebuilt.after, "{}", place.name);
     }
+}
+
+/// A team that never rests must not make the next start fold everything.
+#[test]
+fn a_snapshot_is_taken_under_steady_load_too() {
+    const BATCH: u64 = 500;
+    let [place, _] = fixture::places();
+    let writer = Writer::open(&place.location).unwrap();
+    let (told, heard) = mpsc::channel();
+    let mut under_way = 0;
+    for before in (0..400_000).step_by(BATCH as usize) {
+        if file(&place.location).exists() {
+            break;
+        }
+        let record = |seq| Record { seq, at: Timestamp(1), event: Event::SessionStarted };
+        let batch: Vec<Record> = (before + 1..=before + BATCH).map(Seq).map(record).collect();
+        let told = told.clone();
+        writer.append(writer.epoch(), Seq(before), batch, move |done| told.send(done).unwrap());
+        under_way += 1;
+        // There is always more to do when something is done.
+        if under_way > 4 {
+            heard.recv().unwrap().unwrap();
+            under_way -= 1;
+        }
+    }
+    assert!(file(&place.location).exists(), "nobody found the time");
+    let (_, at) = snapshot(&place.location);
+    assert!(at >= Seq(100_000), "at {at}");
+    writer.close().unwrap();
 }
 
 /// Damaged, cut, of another store, of another version, a link: all of them are as good as none.

@@ -1,7 +1,8 @@
 //! Histories on their way: export, import, and from one database to another and back.
 
-use kapelle_core::Seq;
-use kapelle_core::Timestamp;
+use std::io::{BufReader, Read};
+
+use kapelle_core::{Event, Record, Seq, Timestamp};
 use kapelle_store::search::{Document, Kind, Query};
 use kapelle_store::{
     AuditError, Error, Location, Reader, Writer, carry_over, import, rebuild, verify,
@@ -31,11 +32,97 @@ fn an_export_becomes_the_same_store_again() {
         assert_eq!((carried.head, &carried.tables), (head, &tables), "{to}");
         assert_eq!(verify(to).unwrap().head, head, "{to}");
         assert!(exported(to) == lines, "{to}: other lines");
-        let refused = import(&mut &lines[..], to).unwrap_err();
+        // Whoever was interrupted at the very end, or does not know, may ask again.
+        assert_eq!(import(&mut &lines[..], to).unwrap(), carried, "{to}");
+        let half = lines.split_inclusive(|byte| *byte == b'\n').take(50).collect::<Vec<_>>();
+        let refused = import(&mut &half.concat()[..], to).unwrap_err();
         assert!(matches!(refused, Error::NotEmpty { .. }), "{refused}");
+        assert_eq!(verify(to).unwrap().head, head, "{to}");
     }
     // And it goes on from there.
     fixture::write(&again.location, &[], 1);
+}
+
+/// More records than are held in memory at a time.
+fn many() -> Vec<Record> {
+    let record = |seq| Record { seq: Seq(seq), at: Timestamp(seq), event: Event::SessionStarted };
+    (1..=10_500).map(record).collect()
+}
+
+/// What is found to be wrong only after the first pages leaves nothing behind, so that the right
+/// export can follow without hand work.
+#[test]
+fn an_import_of_many_pages_arrives_whole_or_not_at_all() {
+    let [from, _] = fixture::places();
+    fixture::filled(from.location.path().unwrap(), &many(), 5_000);
+    let lines = exported(&from.location);
+    let head = Reader::open(&from.location).unwrap().head().unwrap();
+    let text = String::from_utf8(lines.clone()).unwrap();
+    let wrong = text.replace("\"seq\":10400,", "\"seq\":10401,");
+    for to in fixture::places() {
+        let refused = import(&mut wrong.as_bytes(), &to.location).unwrap_err();
+        assert!(matches!(refused, Error::Import { line: 10_400, .. }), "{}: {refused}", to.name);
+        assert_eq!(Reader::open(&to.location).unwrap().head().unwrap().seq, Seq(0), "{}", to.name);
+        let carried = import(&mut &lines[..], &to.location).unwrap();
+        assert_eq!(carried.head, head, "{}", to.name);
+        assert!(exported(&to.location) == lines, "{}: other lines", to.name);
+    }
+}
+
+/// Has nothing to read; when it is asked, it ends the session of whoever leads.
+struct Cut<'a>(&'a Location);
+
+impl Read for Cut<'_> {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        assert_eq!(fixture::end_leading_session(self.0), "1");
+        Ok(0)
+    }
+}
+
+/// What was written before the connection was lost is gone with it; to go on on another one would
+/// be to leave that out.
+#[test]
+fn an_import_that_loses_its_connection_leaves_nothing() {
+    let [from, _] = fixture::places();
+    fixture::filled(from.location.path().unwrap(), &many(), 5_000);
+    let lines = exported(&from.location);
+    // After the first page; and after the last, before the blobs and the end.
+    for cut in [lines.len() - 1_000, lines.len()] {
+        let [_, to] = fixture::places();
+        let (before, after) = lines.split_at(cut);
+        let broken = before.chain(Cut(&to.location)).chain(after);
+        let lost = import(&mut BufReader::new(broken), &to.location).unwrap_err();
+        assert!(matches!(lost, Error::Lost { .. }), "{lost}");
+        assert_eq!(Reader::open(&to.location).unwrap().head().unwrap().seq, Seq(0));
+        import(&mut &lines[..], &to.location).unwrap();
+    }
+}
+
+/// Whoever may not write into a store does not depose its leader either.
+#[test]
+fn a_store_that_is_not_empty_is_left_alone() {
+    let [from, _] = fixture::places();
+    fixture::write(&from.location, &fixture::history(1, 0), 50);
+    let lines = exported(&from.location);
+    for to in fixture::places() {
+        let leader = Writer::open(&to.location).unwrap();
+        let records = fixture::history(2, 0);
+        let append = |expected: usize, records: &[Record]| {
+            let (told, heard) = std::sync::mpsc::channel();
+            let expected = Seq(expected as u64);
+            leader.append(leader.epoch(), expected, records.to_vec(), move |done| {
+                told.send(done).unwrap();
+            });
+            heard.recv().unwrap()
+        };
+        append(0, &records[..5]).unwrap();
+        let refused = import(&mut &lines[..], &to.location).unwrap_err();
+        assert!(matches!(refused, Error::NotEmpty { records: 5 }), "{}: {refused}", to.name);
+        let refused = carry_over(&from.location, &to.location).unwrap_err();
+        let AuditError::Store(refused) = refused else { panic!("{refused}") };
+        assert!(matches!(refused, Error::NotEmpty { records: 5 }), "{}: {refused}", to.name);
+        append(5, &records[5..]).unwrap();
+    }
 }
 
 #[test]
@@ -87,8 +174,14 @@ fn a_store_moves_to_a_server_and_back() {
         event: None,
         body: "remember the milk".into(),
     };
-    writer.index(note, move |done| told.send(done).unwrap());
-    assert!(heard.iter().take(2).all(|done| done.is_ok()));
+    writer.index(note, {
+        let told = told.clone();
+        move |done| told.send(done).unwrap()
+    });
+    // Its owner is gone; a record may still mention it.
+    writer.keep_blob(b"a diff".to_vec(), "attempt 2", |_| {});
+    writer.release_blobs("attempt 2", move |done| told.send(done).unwrap());
+    assert!(heard.iter().take(3).all(|done| done.is_ok()));
     writer.close().unwrap();
 
     let there = carry_over(&file.location, &server.location).unwrap();
@@ -97,17 +190,19 @@ fn a_store_moves_to_a_server_and_back() {
     let original = Reader::open(&file.location).unwrap();
     assert_eq!(there.head, original.head().unwrap());
     assert_eq!(there.tables, original.tables().unwrap());
-    assert_eq!(there.blobs, 1);
+    assert_eq!(there.blobs, 2);
     for location in [&server.location, &back.location] {
         let reader = Reader::open(location).unwrap();
         let hash = kapelle_store::blob_hash(b"a transcript");
         assert_eq!(reader.blob(hash).unwrap().as_deref(), Some(b"a transcript".as_slice()));
+        let diff = reader.blob(kapelle_store::blob_hash(b"a diff")).unwrap();
+        assert_eq!(diff.as_deref(), Some(b"a diff".as_slice()), "{location}");
         let milk = Query { text: "milk".into(), ..Query::default() };
         assert_eq!(reader.search(&milk).unwrap().len(), 1, "{location}");
         assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64));
     }
-    let full = carry_over(&file.location, &back.location).unwrap_err();
-    assert!(matches!(full, AuditError::Store(Error::NotEmpty { .. })), "{full}");
+    // Whoever was interrupted at the very end, or does not know, may ask again.
+    assert_eq!(carry_over(&file.location, &back.location).unwrap(), here);
 }
 
 /// A broken history is not carried on.

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use kapelle_core::{Record, Seq};
-use kapelle_store::{Error, Head, Journal, Reader, Sqlite, Writer, verify};
+use kapelle_core::{Record, Seq, Timestamp};
+use kapelle_store::search::{Document, Kind, Query};
+use kapelle_store::{Error, Head, Reader, Writer, blob_hash, rebuild, verify};
 
 use crate::fixture;
-use crate::projections::{assert_same, dump};
 
 /// Asks for the append of everything, record by record, without waiting in between.
 fn append_all(writer: &Writer, records: &[Record]) -> Receiver<Result<Head, Error>> {
@@ -29,34 +29,35 @@ fn append_all(writer: &Writer, records: &[Record]) -> Receiver<Result<Head, Erro
 fn many_appends_in_a_row_are_answered_in_order() {
     let records: Vec<Record> = fixture::history(8, 12);
     assert!(records.len() > 600, "{}", records.len());
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let writer = Writer::open(&path).unwrap();
-    let answers: Vec<Head> =
-        append_all(&writer, &records).into_iter().map(Result::unwrap).collect();
-    let seqs: Vec<Seq> = answers.iter().map(|head| head.seq).collect();
-    assert_eq!(seqs, records.iter().map(|record| record.seq).collect::<Vec<_>>());
-    writer.close().unwrap();
-    let reader = Reader::open(&path).unwrap();
-    assert_eq!(reader.head().unwrap(), *answers.last().unwrap());
-    assert_eq!(reader.watermark().unwrap(), reader.head().unwrap().seq);
-    assert_eq!(reader.history(Seq(0)).map(Result::unwrap).collect::<Vec<_>>(), records);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        let answers: Vec<Head> =
+            append_all(&writer, &records).into_iter().map(Result::unwrap).collect();
+        let seqs: Vec<Seq> = answers.iter().map(|head| head.seq).collect();
+        assert_eq!(seqs, records.iter().map(|record| record.seq).collect::<Vec<_>>());
+        writer.close().unwrap();
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.head().unwrap(), *answers.last().unwrap(), "{}", place.name);
+        assert_eq!(reader.watermark().unwrap(), reader.head().unwrap().seq, "{}", place.name);
+        assert_eq!(reader.history(Seq(0)).map(Result::unwrap).collect::<Vec<_>>(), records);
+    }
 }
 
 /// In a group, a refused append takes nobody with it but those that build on it.
 #[test]
 fn a_refused_append_does_not_harm_its_neighbours() {
     let records = fixture::history(9, 0);
-    let dir = tempfile::tempdir().unwrap();
-    let writer = Writer::open(&dir.path().join("db")).unwrap();
-    let mut asked = records[..6].to_vec();
-    asked.insert(3, records[50].clone());
-    let answers: Vec<String> = append_all(&writer, &asked)
-        .into_iter()
-        .map(|answer| answer.map_or_else(|e| e.to_string(), |head| head.seq.to_string()))
-        .collect();
-    let refused = "the journal stands at record 3, not at 50";
-    assert_eq!(answers, ["1", "2", "3", refused, "4", "5", "6"]);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        let mut asked = records[..6].to_vec();
+        asked.insert(3, records[50].clone());
+        let answers: Vec<String> = append_all(&writer, &asked)
+            .into_iter()
+            .map(|answer| answer.map_or_else(|e| e.to_string(), |head| head.seq.to_string()))
+            .collect();
+        let refused = "the journal stands at record 3, not at 50";
+        assert_eq!(answers, ["1", "2", "3", refused, "4", "5", "6"], "{}", place.name);
+    }
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn tables_follow_without_being_asked() {
         }
         let reader = Reader::open(&place.location).unwrap();
         wait_for(&reader, reader.head().unwrap().seq);
-        assert!(writer.last_projection_error().is_none());
+        assert_eq!(reader.trouble_with_tables(), None);
     }
 }
 
@@ -139,33 +140,39 @@ fn flushed(writer: &Writer) -> Result<Seq, Error> {
 fn failing_tables_stop_no_append_and_are_reported() {
     let records = fixture::history(1, 0);
     let (before, after) = records.split_at(records.len() / 2);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let writer = Writer::open(&path).unwrap();
-    for answer in append_all(&writer, before) {
-        answer.unwrap();
-    }
-    flushed(&writer).unwrap();
-    let raw = fixture::tables(&path);
-    // The rows of missions are written last, when the batch is already folded in memory.
-    let harm = "CREATE TRIGGER harm BEFORE UPDATE ON missions
-        BEGIN SELECT RAISE(ABORT, 'harm was done'); END";
-    raw.execute_batch(harm).unwrap();
-    for answer in append_all(&writer, after) {
-        answer.unwrap();
-    }
-    let failed = flushed(&writer).unwrap_err().to_string();
-    assert_eq!(failed, "the database failed: harm was done");
-    assert_eq!(writer.last_projection_error().unwrap().to_string(), failed);
-    assert_eq!(verify(&path).unwrap().records, records.len() as u64);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        assert!(append_all(&writer, before).into_iter().all(|answer| answer.is_ok()));
+        flushed(&writer).unwrap();
+        // The rows of missions are written last, when the batch is already folded in memory.
+        let (harm, end) = match place.location.path() {
+            Some(_) => (
+                "CREATE TRIGGER harm BEFORE UPDATE ON missions
+                BEGIN SELECT RAISE(ABORT, 'harm was done'); END",
+                "DROP TRIGGER harm",
+            ),
+            None => (
+                "CREATE FUNCTION harm() RETURNS trigger LANGUAGE plpgsql AS
+                $$BEGIN RAISE 'harm was done'; END$$;
+                CREATE TRIGGER harm BEFORE UPDATE ON missions
+                FOR EACH ROW EXECUTE FUNCTION harm()",
+                "DROP TRIGGER harm ON missions",
+            ),
+        };
+        place.change(harm);
+        assert!(append_all(&writer, after).into_iter().all(|answer| answer.is_ok()));
+        let failed = flushed(&writer).unwrap_err().to_string();
+        assert_eq!(failed, "the database failed: harm was done", "{}", place.name);
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.trouble_with_tables(), Some(failed), "{}", place.name);
+        assert_eq!(verify(&place.location).unwrap().records, records.len() as u64);
 
-    raw.execute_batch("DROP TRIGGER harm").unwrap();
-    assert_eq!(flushed(&writer).unwrap(), Seq(records.len() as u64));
-    assert!(writer.last_projection_error().is_none());
-    writer.close().unwrap();
-    let healed = dump(&path);
-    Sqlite::open(&path).unwrap().rebuild_projections().unwrap();
-    assert_same(&healed, &dump(&path), "after a rebuild");
+        place.change(end);
+        assert_eq!(flushed(&writer).unwrap(), Seq(records.len() as u64), "{}", place.name);
+        assert_eq!(reader.trouble_with_tables(), None, "{}", place.name);
+        writer.close().unwrap();
+        assert_eq!(rebuild(&place.location).unwrap().repaired().count(), 0, "{}", place.name);
+    }
 }
 
 /// On a server, a leader that was stopped may still have a batch on its way when it wakes. Whoever
@@ -208,8 +215,8 @@ fn whoever_lost_the_lead_folds_no_more() {
         let refused = flushed(&old).unwrap_err().to_string();
         let expected = format!("epoch 1 is not current: the store is at epoch {current}");
         assert_eq!(refused, expected, "{}", place.name);
-        assert_eq!(old.last_projection_error().unwrap().to_string(), expected, "{}", place.name);
         let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.trouble_with_tables(), None, "{}: not its own to say", place.name);
         assert_eq!(reader.watermark().unwrap(), reached, "{}", place.name);
         assert_eq!(old.close().unwrap_err().to_string(), expected, "{}", place.name);
 
@@ -220,19 +227,65 @@ fn whoever_lost_the_lead_folds_no_more() {
     }
 }
 
+/// Nor does it write anything else: what it knows of is not what its successor knows of.
+#[test]
+fn whoever_lost_the_lead_keeps_nothing_and_removes_nothing() {
+    fn asked<T: Send + 'static>(
+        ask: impl FnOnce(Box<dyn FnOnce(Result<T, Error>) + Send>),
+    ) -> Result<T, Error> {
+        let (told, heard) = mpsc::channel();
+        ask(Box::new(move |done| told.send(done).unwrap()));
+        heard.recv().unwrap()
+    }
+    for place in fixture::places() {
+        let old = Writer::open(&place.location).unwrap();
+        let hash = asked(|done| old.keep_blob(b"owned".to_vec(), "one", done)).unwrap();
+        let ownerless = asked(|done| old.keep_blob(b"ownerless".to_vec(), "two", done)).unwrap();
+        asked(|done| old.release_blobs("two", done)).unwrap();
+        let current = place.take_over();
+        let note = Document {
+            kind: Kind::Memory,
+            source: "note".into(),
+            seq: None,
+            at: Timestamp(1),
+            mission: None,
+            task: None,
+            agent: None,
+            event: None,
+            body: "too late".into(),
+        };
+        let refused = [
+            asked(|done| old.keep_blob(b"new".to_vec(), "one", done)).map(drop),
+            asked(|done| old.release_blobs("one", done)),
+            asked(|done| old.collect_garbage(done)).map(drop),
+            asked(|done| old.index(note, done)),
+        ];
+        for refused in refused {
+            let Err(Error::StaleEpoch { current: told, .. }) = refused else {
+                panic!("{}: {refused:?}", place.name)
+            };
+            assert_eq!(told, current, "{}", place.name);
+        }
+        let reader = Reader::open(&place.location).unwrap();
+        let kept = |hash| reader.blob(hash).unwrap().is_some();
+        assert!(kept(hash) && kept(ownerless), "{}", place.name);
+        assert!(!kept(blob_hash(b"new")), "{}", place.name);
+        assert_eq!(reader.search(&Query::default()).unwrap(), [], "{}", place.name);
+    }
+}
+
 /// Who closes wants to know that the tables are behind; the appends were answered long ago.
 #[test]
 fn closing_tells_that_the_rest_was_not_folded() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let writer = Writer::open(&path).unwrap();
-    flushed(&writer).unwrap();
-    fixture::tables(&path).execute_batch("DROP TABLE missions").unwrap();
-    for answer in append_all(&writer, &fixture::history(1, 0)) {
-        answer.unwrap();
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        flushed(&writer).unwrap();
+        place.change("DROP TABLE checks");
+        let answers = append_all(&writer, &fixture::history(1, 0));
+        assert!(answers.into_iter().all(|answer| answer.is_ok()));
+        let failed = writer.close().unwrap_err().to_string();
+        assert!(failed.contains("checks"), "{}: {failed}", place.name);
     }
-    let failed = writer.close().unwrap_err().to_string();
-    assert!(failed.contains("no such table"), "{failed}");
 }
 
 /// The stale one has to learn it from the answer to its next append.
@@ -280,14 +333,14 @@ fn a_writer_can_be_dropped_by_its_own_answer() {
 #[test]
 fn a_new_writer_catches_up_at_once() {
     let records = fixture::history(4, 2);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let (store, _) = fixture::filled(&path, &records, 100);
-    assert_eq!(Reader::open(&path).unwrap().watermark().unwrap(), Seq(0));
-    let head = store.head();
-    drop(store);
-    let writer = Writer::open(&path).unwrap();
-    assert_eq!(writer.opened_at(), head);
-    writer.close().unwrap();
-    assert_eq!(Reader::open(&path).unwrap().watermark().unwrap(), head.seq);
+    for place in fixture::places() {
+        place.fill(&records);
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.watermark().unwrap(), Seq(0), "{}", place.name);
+        let head = reader.head().unwrap();
+        let writer = Writer::open(&place.location).unwrap();
+        assert_eq!(writer.opened_at(), head, "{}", place.name);
+        writer.close().unwrap();
+        assert_eq!(reader.watermark().unwrap(), head.seq, "{}", place.name);
+    }
 }
