@@ -227,7 +227,8 @@ async fn a_box_that_is_killed_while_it_is_made_leaves_no_process_behind() {
             sandbox.wrap(fixture.shell(worktree.dir(), "exec sleep 1000"), &walls).unwrap();
         spec.hold = Hold { cgroup: None, joining: Vec::new(), ..spec.hold };
         let mut boxed = spawn(spec).await.unwrap();
-        tokio::time::sleep(STEP * round).await;
+        let ended = tokio::time::timeout(STEP * round, boxed.wait()).await;
+        assert!(ended.is_err(), "it sleeps for longer: {ended:?}");
         boxed.kill();
         boxed.wait().await.unwrap();
         let left = running(&store).unwrap();
