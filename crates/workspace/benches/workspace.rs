@@ -162,6 +162,9 @@ async fn worktree_ready() -> Vec<Figure> {
         }
     }
     if ratios.is_empty() {
+        println!(
+            "worktree_ratio: no round of {TRIES_MAX} was undisturbed; try again when it is quiet"
+        );
         return Vec::new();
     }
     let detail = format!("{FILES} files in {:.0} ms; {disturbed} thrown away", last * 1e3);
@@ -293,10 +296,15 @@ fn cpu_seconds() -> f64 {
     seconds(usage.user_time()) + seconds(usage.system_time())
 }
 
-fn memory_mib() -> f64 {
+/// The most that there was at any moment since [`forget_peak`].
+fn peak_mib() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
+}
+
+fn forget_peak() {
+    fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
 /// What it costs us to listen to 50 processes that print a line every ten milliseconds.
@@ -338,11 +346,12 @@ async fn flood() -> Vec<Figure> {
                 .status();
             assert!(reader.unwrap().success() && writer.wait().unwrap().success());
         });
-        let before = memory_mib();
+        forget_peak();
+        let before = peak_mib();
         let begun = Instant::now();
         spawn(spec(dir.path(), flood)).await.unwrap().wait().await.unwrap();
         let ours = begun.elapsed();
-        grown = grown.max(memory_mib() - before);
+        grown = grown.max(peak_mib() - before);
         rate = 1.0 / ours.max(Duration::from_millis(1)).as_secs_f64();
         ratios.push(ours.as_secs_f64() / floor);
     }

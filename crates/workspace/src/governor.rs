@@ -45,7 +45,8 @@ fn memory_percent(meminfo: &str) -> Result<u64, Error> {
 fn percent(used: u64, total: u64) -> u64 {
     match total {
         0 => 0,
-        total => used.saturating_mul(100) / total,
+        // A little more than the limit is more than the limit.
+        total => used.saturating_mul(100).div_ceil(total),
     }
 }
 
@@ -57,6 +58,7 @@ mod tests {
     fn what_the_kernel_says_is_understood() {
         let meminfo = "MemTotal:  1000 kB\nMemFree: 10 kB\nMemAvailable:   250 kB\n";
         assert_eq!(memory_percent(meminfo).unwrap(), 75);
+        assert_eq!(percent(901, 1_000), 91);
         assert!(memory_percent("MemTotal: 1 kB").is_err());
         let here = measure(Path::new("/")).unwrap();
         assert!(here.memory_percent <= 100 && here.disk_percent <= 100, "{here:?}");

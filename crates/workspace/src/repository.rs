@@ -40,7 +40,7 @@ pub enum Error {
     BranchExists { branch: String, actual: Commit },
     #[error("branch {branch} cannot go from {from} to {to}: that is not forward")]
     NotForward { branch: String, from: Commit, to: Commit },
-    #[error("branch {branch} is checked out in {dir}")]
+    #[error("branch {branch} is checked out in {dir}: check out another one there")]
     CheckedOut { branch: String, dir: PathBuf },
     #[error("{count} paths differ between {from} and {to}; the limit is {limit}")]
     TooManyPaths { from: Commit, to: Commit, count: usize, limit: usize },

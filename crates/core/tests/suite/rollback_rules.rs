@@ -199,7 +199,8 @@ fn a_reversal_that_conflicts_in_its_lane_is_written_anew() {
 fn a_migration_without_a_way_back_is_not_reversible() {
     let migration = |id: &str| PlannedTask { kind: TaskKind::Migration, ..task(id, &[]) };
     let tasks = vec![migration("1"), migration("2")];
-    let files: [(&str, &[&str]); 2] = [("1", &["db/1.sql"]), ("2", &["db/2.sql", "db/2.down.sql"])];
+    let files: [(&str, &[&str]); 2] =
+        [("1", &["db/1.sql", "ui/drop_down.tsx"]), ("2", &["db/2.sql", "db/2.down.sql"])];
     let mut world = merged(tasks, &files, checked());
     let command = roll_back(&world, "1");
     let because = Irreversible::Migration;

@@ -11,7 +11,8 @@ pub fn with_safety_flags(words: &[String]) -> Vec<String> {
         ("npm", "install" | "ci" | "i" | "add") => &["--no-optional", "--prefer-offline"],
         ("npm", "init") | ("npx", _) => &["--yes"],
         ("apt" | "apt-get" | "dnf" | "yum", _) => &["-y"],
-        ("pip" | "pip3" | "poetry", _) => &["--no-input"],
+        ("pip" | "pip3", _) => &["--no-input"],
+        ("poetry", _) => &["--no-interaction"],
         _ => &[],
     };
     // Behind the program of `npx`, flags are for the tool; its own stand before it.

@@ -1,5 +1,6 @@
 //! The lines that a tree adds to its base.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
@@ -104,7 +105,12 @@ pub fn each_added(diff: &[u8], mut show: impl FnMut(&str, u64, &str)) {
             Some(b'-') if old_left > 0 => old_left -= 1,
             Some(b'+') if new_left > 0 => {
                 new_left -= 1;
-                for piece in pieces(&raw[1..]) {
+                // Every second byte of what was written as UTF-16 is zero.
+                let text: Cow<'_, [u8]> = match raw.contains(&0) {
+                    true => raw[1..].iter().copied().filter(|byte| *byte != 0).collect(),
+                    false => Cow::Borrowed(&raw[1..]),
+                };
+                for piece in pieces(&text) {
                     show(&path, line, &String::from_utf8_lossy(piece));
                 }
                 line += 1;
@@ -165,6 +171,10 @@ mod tests {
             });
             assert!(seen >= 1, "at {at}");
         }
+        let wide = b"+++ b/wide\n@@ -0,0 +1 @@\n+n\0e\0e\0d\0l\0e\0\n";
+        let mut seen = String::new();
+        each_added(wide, |_, _, text| seen = text.to_owned());
+        assert_eq!(seen, "needle");
         assert_eq!(pieces(b"").count(), 1);
         assert_eq!(pieces(b"short").collect::<Vec<_>>(), [b"short"]);
     }

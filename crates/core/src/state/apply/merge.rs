@@ -473,10 +473,20 @@ fn migration_of(task: &Task) -> Migration {
         }
         false
     };
-    let migrates = task.plan.kind == TaskKind::Migration || task.touched.iter().any(is_migration);
+    let folder = |path: &String| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+    let is_planned = task.plan.kind == TaskKind::Migration;
+    // A `drop_down.tsx` elsewhere is no way back.
+    let is_beside = |path: &String| {
+        let others = task.touched.iter().filter(|other| *other != path);
+        let mut others = others.filter(|other| folder(other) == folder(path));
+        others.any(|other| is_planned || is_migration(other))
+    };
+    let migrates = is_planned || task.touched.iter().any(is_migration);
     match migrates {
         false => Migration::None,
-        true if task.touched.iter().any(is_way_back) => Migration::WithWayBack,
+        true if task.touched.iter().any(|path| is_way_back(path) && is_beside(path)) => {
+            Migration::WithWayBack
+        }
         true => Migration::OneWay,
     }
 }
