@@ -8,7 +8,7 @@ use super::lane::{Lane, LaneId, LaneStage, Step, Work};
 use super::policy::MergePolicy;
 use super::verdict::StaleWork;
 use crate::ids::{Commit, TaskId};
-use crate::limits;
+use crate::{activity, limits};
 
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MergeQueue {
@@ -266,24 +266,65 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Standing::Needs { count, .. } => {
-                write!(f, "waits in the merge queue for {count} changes that it needs")
+                let changes = activity::count(*count, "change");
+                write!(f, "waits in the merge queue for {changes} that it needs")
             }
             Standing::Waiting => f.write_str("waits for its turn in the merge queue"),
-            Standing::Building { with } => write!(f, "is being merged with {with} others"),
+            Standing::Building { with: 0 } => f.write_str("is being merged"),
+            Standing::Building { with } => {
+                write!(f, "is being merged with {}", activity::count(*with, "other"))
+            }
+            Standing::Testing { with: 0, run: 1 } => f.write_str("its candidate is being tested"),
             Standing::Testing { with, run: 1 } => {
-                write!(f, "its candidate is being tested, with {with} others")
+                write!(f, "its candidate is being tested, with {}", activity::count(*with, "other"))
             }
             Standing::Testing { run, .. } => {
                 write!(f, "its candidate failed and is being tested again (run {run})")
             }
             Standing::Held { lanes_before } => {
-                write!(f, "failed on top of {lanes_before} candidates that are judged first")
+                let before = activity::count(*lanes_before, "candidate");
+                write!(f, "failed on top of {before} judged first")
             }
+            Standing::Passed { lanes_before: 0 } => f.write_str("passed, and lands"),
             Standing::Passed { lanes_before } => {
-                write!(f, "passed, and lands after {lanes_before} other candidates")
+                let before = activity::count(*lanes_before, "other candidate");
+                write!(f, "passed, and lands after {before}")
             }
             Standing::Suspect => f.write_str("its batch failed; the culprit is being looked for"),
             Standing::Rebasing => f.write_str("conflicts with the target and is being rebased"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `why` says these to people, word for word.
+    #[test]
+    fn each_standing_is_a_sentence() {
+        let said = [
+            (
+                Standing::Needs { first: TaskId(1), count: 1 },
+                "waits in the merge queue for 1 change that it needs",
+            ),
+            (Standing::Waiting, "waits for its turn in the merge queue"),
+            (Standing::Building { with: 0 }, "is being merged"),
+            (Standing::Building { with: 2 }, "is being merged with 2 others"),
+            (Standing::Testing { with: 0, run: 1 }, "its candidate is being tested"),
+            (Standing::Testing { with: 1, run: 1 }, "its candidate is being tested, with 1 other"),
+            (
+                Standing::Testing { with: 0, run: 2 },
+                "its candidate failed and is being tested again (run 2)",
+            ),
+            (Standing::Held { lanes_before: 1 }, "failed on top of 1 candidate judged first"),
+            (Standing::Passed { lanes_before: 0 }, "passed, and lands"),
+            (Standing::Passed { lanes_before: 2 }, "passed, and lands after 2 other candidates"),
+            (Standing::Suspect, "its batch failed; the culprit is being looked for"),
+            (Standing::Rebasing, "conflicts with the target and is being rebased"),
+        ];
+        for (standing, sentence) in said {
+            assert_eq!(standing.to_string(), sentence);
         }
     }
 }
