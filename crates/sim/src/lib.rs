@@ -27,4 +27,4 @@ mod world;
 
 pub use mutants::{Mutant, Planted};
 pub use run::{Broken, Stats, history, run, run_with, story};
-pub use sweep::{Sweep, sweep};
+pub use sweep::{Sweep, hunt, sweep};

@@ -1,11 +1,13 @@
-//! `kapelle-sim`: sweeps seeds, tells the story of one, or writes its journal.
+//! `kapelle-sim`: sweeps seeds, tells the story of one, writes its journal, or shows which seeds
+//! planted bugs break.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line")]
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: kapelle-sim [--seeds N] [--from SEED] | --story SEED | --journal SEED";
+const USAGE: &str = "usage: kapelle-sim [--seeds N] [--from SEED] | --story SEED | --journal SEED \
+                     | --mutants SEEDS";
 const USAGE_EXIT: u8 = 2;
 
 struct Arguments {
@@ -13,6 +15,7 @@ struct Arguments {
     from: u64,
     story: Option<u64>,
     journal: Option<u64>,
+    mutants: Option<u64>,
 }
 
 fn main() -> ExitCode {
@@ -20,15 +23,17 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(USAGE_EXIT);
     };
-    match (arguments.story, arguments.journal) {
-        (Some(seed), _) => tell(seed),
-        (None, Some(seed)) => write(seed),
-        (None, None) => sweep(arguments.from, arguments.seeds),
+    match (arguments.story, arguments.journal, arguments.mutants) {
+        (Some(seed), _, _) => tell(seed),
+        (None, Some(seed), _) => write(seed),
+        (None, None, Some(seeds)) => hunt(seeds),
+        (None, None, None) => sweep(arguments.from, arguments.seeds),
     }
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
-    let mut arguments = Arguments { seeds: 1_000, from: 1, story: None, journal: None };
+    let mut arguments =
+        Arguments { seeds: 1_000, from: 1, story: None, journal: None, mutants: None };
     while let Some(word) = words.next() {
         let number = words.next()?.parse().ok()?;
         match word.as_str() {
@@ -36,6 +41,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
             "--from" => arguments.from = number,
             "--story" => arguments.story = Some(number),
             "--journal" => arguments.journal = Some(number),
+            "--mutants" => arguments.mutants = Some(number),
             _ => return None,
         }
     }
@@ -73,12 +79,40 @@ fn write(seed: u64) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Which seed each planted bug breaks first, and what it says, as the table of the docs.
+fn hunt(seeds_max: u64) -> ExitCode {
+    let found = kapelle_sim::hunt(seeds_max, threads());
+    println!("| planted bug | first seed | what is said of it |\n|---|---|---|");
+    for (mutant, broken) in &found {
+        match broken {
+            Some(broken) => println!("| `{mutant:?}` | {} | {} |", broken.seed, cell(&broken.rule)),
+            None => println!("| `{mutant:?}` | none | |"),
+        }
+    }
+    let hidden = found.iter().filter(|(_, broken)| broken.is_none()).count();
+    eprintln!("{} planted bugs, {hidden} not found within {seeds_max} seeds", found.len());
+    if hidden == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// As much of a sentence as a table has room for.
+fn cell(rule: &str) -> String {
+    const CELL_CHARS_MAX: usize = 110;
+    let line = rule.replace('|', "/");
+    match line.char_indices().nth(CELL_CHARS_MAX) {
+        Some((cut, _)) => format!("{}…", &line[..cut]),
+        None => line,
+    }
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 fn sweep(from: u64, seeds: u64) -> ExitCode {
     let begun = Instant::now();
     let last = from.saturating_add(seeds - 1);
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let said = Mutex::new(begun);
-    let result = kapelle_sim::sweep(from..=last, threads, |done, failures| {
+    let result = kapelle_sim::sweep(from..=last, threads(), |done, failures| {
         if let Ok(mut said) = said.try_lock()
             && said.elapsed() >= Duration::from_secs(1)
         {

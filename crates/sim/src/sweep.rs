@@ -2,9 +2,10 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::run::{Broken, Stats, run};
+use crate::mutants::{Mutant, Planted};
+use crate::run::{Broken, Stats, run, run_with};
 
 /// Failing seeds that are kept; a bug that breaks more is found as well with these.
 const BROKEN_KEPT_MAX: usize = 8;
@@ -59,4 +60,27 @@ pub fn sweep(
     total.broken.sort_by_key(|broken| broken.seed);
     total.broken.truncate(BROKEN_KEPT_MAX);
     total
+}
+
+/// The first seed that each planted bug breaks, within so many; None for one that hides.
+pub fn hunt(seeds_max: u64, threads: usize) -> Vec<(Mutant, Option<Box<Broken>>)> {
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    let worker = || {
+        while let Some(&mutant) = Mutant::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut seeds = 1..=seeds_max;
+            let broken = seeds.find_map(|seed| run_with(seed, Planted::new(mutant)).err());
+            let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            found.push((mutant, broken));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(worker);
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let place = |mutant: &Mutant| Mutant::ALL.iter().position(|other| other == mutant);
+    found.sort_by_key(|(mutant, _)| place(mutant));
+    found
 }
