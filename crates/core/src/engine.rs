@@ -125,8 +125,16 @@ impl<R: Rules> Engine<R> {
         self.head
     }
 
+    /// The moment that a clock means to this engine: one that was set back, or is that of another
+    /// machine, does not take back what has happened. Time stands still until it has caught up.
+    #[must_use]
+    pub fn time(&self, clock: Timestamp) -> Timestamp {
+        clock.max(self.state.at())
+    }
+
     /// Decides on everything that arrived together. `T` is the driver's ticket for the answer.
-    pub fn handle<T>(&mut self, inputs: Vec<(T, Command)>, now: Timestamp) -> Batch<T> {
+    pub fn handle<T>(&mut self, inputs: Vec<(T, Command)>, clock: Timestamp) -> Batch<T> {
+        let now = self.time(clock);
         let mut batch = Batch { records: Vec::new(), replies: Vec::new() };
         let mut inputs = inputs.into_iter().peekable();
         // A host that has just started speaks before the clock: what died with the earlier one
@@ -148,7 +156,8 @@ impl<R: Rules> Engine<R> {
 
     /// Decides, but sets nothing in motion: for whoever records a decision without performing what
     /// follows from it. The next turn of a driver that performs takes it up.
-    pub fn note<T>(&mut self, inputs: Vec<(T, Command)>, now: Timestamp) -> Batch<T> {
+    pub fn note<T>(&mut self, inputs: Vec<(T, Command)>, clock: Timestamp) -> Batch<T> {
+        let now = self.time(clock);
         let mut batch = Batch { records: Vec::new(), replies: Vec::new() };
         for (ticket, command) in inputs {
             self.answer(ticket, &command, now, &mut batch);

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::council::{NoVerdict, ToHuman};
 use crate::failure::FailureKind;
+use crate::limits;
 
 mod letter;
 mod notices;
@@ -37,6 +38,17 @@ pub struct EscalationPolicy {
     pub council_after_retries: u32,
     /// With fewer members a council is one opinion (CON-15).
     pub council_members_min: u32,
+    /// Hosts that may be lost in a row while they work on a task. A task that takes its host down
+    /// is nobody's failure and costs no retry, but it must not do so for ever.
+    #[serde(skip_serializing_if = "is_agreed")]
+    pub lost_max: u32,
+}
+
+const LOST_MAX: u32 = 5;
+
+/// Journals from before there was such a bound say nothing of it.
+fn is_agreed(lost_max: &u32) -> bool {
+    *lost_max == LOST_MAX
 }
 
 impl Default for EscalationPolicy {
@@ -46,6 +58,7 @@ impl Default for EscalationPolicy {
             retries_max: BTreeMap::new(),
             council_after_retries: 3,
             council_members_min: 2,
+            lost_max: LOST_MAX,
         }
     }
 }
@@ -56,6 +69,9 @@ pub enum InvalidEscalation {
     TooMany { what: &'static str, found: u32, max: u32 },
     #[error("a council needs two members at least")]
     LonelyCouncil,
+    /// The last loss must be one that the task had to itself.
+    #[error("lost_max of {found} blames a task before it has worked alone; at least {min}")]
+    BlamedTooSoon { found: u32, min: u32 },
 }
 
 impl EscalationPolicy {
@@ -64,6 +80,7 @@ impl EscalationPolicy {
         let counters = [
             ("test_fixes_max", self.test_fixes_max),
             ("council_after_retries", self.council_after_retries),
+            ("lost_max", self.lost_max),
         ];
         let by_kind = self.retries_max.values().map(|max| ("retries_max", *max));
         for (what, found) in counters.into_iter().chain(by_kind) {
@@ -73,6 +90,10 @@ impl EscalationPolicy {
         }
         if self.council_members_min < 2 {
             return Err(InvalidEscalation::LonelyCouncil);
+        }
+        let min = limits::LOST_ALONE_AFTER + 1;
+        if self.lost_max < min {
+            return Err(InvalidEscalation::BlamedTooSoon { found: self.lost_max, min });
         }
         Ok(())
     }
@@ -90,6 +111,8 @@ pub enum Trouble {
     /// The tests refuse the change.
     TestsFail,
     Failure(FailureKind),
+    /// Its hosts are lost, one after the other.
+    HostLost,
 }
 
 impl Trouble {
@@ -97,6 +120,7 @@ impl Trouble {
     pub(crate) fn is_debatable(self) -> bool {
         match self {
             Trouble::TestsFail => true,
+            Trouble::HostLost => false,
             Trouble::Failure(kind) => matches!(
                 kind,
                 FailureKind::ValidationFailed
@@ -200,6 +224,10 @@ pub enum HumanBecause {
     CouncilUndecided {
         council: NoVerdict,
     },
+    /// It was lost with its host, again and again.
+    HostLost {
+        times: u32,
+    },
 }
 
 impl fmt::Display for HumanBecause {
@@ -220,6 +248,9 @@ impl fmt::Display for HumanBecause {
             HumanBecause::NoCouncil { council } => write!(f, "no council was asked: {council}"),
             HumanBecause::CouncilUndecided { council } => {
                 write!(f, "the council did not agree: {council}")
+            }
+            HumanBecause::HostLost { times } => {
+                write!(f, "its host was lost {times} times in a row while it worked")
             }
         }
     }
@@ -269,6 +300,7 @@ impl Ladder {
         match trouble {
             Trouble::TestsFail => retry_within(self.test_fixes, policy.test_fixes_max, Hands::Same),
             Trouble::Failure(kind) => self.retry_of(policy, kind),
+            Trouble::HostLost => None,
         }
     }
 
@@ -293,7 +325,9 @@ impl Ladder {
     fn out_of_our_hands(&self, trouble: Trouble) -> Next {
         let because = match trouble {
             Trouble::Failure(kind) => HumanBecause::OutOfOurHands { kind },
-            Trouble::TestsFail => HumanBecause::RetriesExhausted { retries: self.retries },
+            Trouble::TestsFail | Trouble::HostLost => {
+                HumanBecause::RetriesExhausted { retries: self.retries }
+            }
         };
         Next::AskHuman { because }
     }
@@ -305,6 +339,7 @@ impl Ladder {
             Next::Retry { .. } => match trouble {
                 Trouble::TestsFail => self.test_fixes += 1,
                 Trouble::Failure(kind) => *self.by_kind.entry(kind).or_default() += 1,
+                Trouble::HostLost => {}
             },
             Next::AskOrchestrator => self.ruled = true,
             Next::ConveneCouncil => self.councils += 1,

@@ -110,6 +110,16 @@ impl Ledger {
     /// Whether this much can be spent at worst, and out of which pool. The strictest limit that
     /// stands in the way is the one that is named.
     pub fn reserve(&self, request: &Request, now: Timestamp) -> Result<Reservation, Refusal> {
+        self.reserve_after(request, None, now)
+    }
+
+    /// The same, once a reservation has been given back.
+    pub fn reserve_after(
+        &self,
+        request: &Request,
+        ended: Option<ReservationId>,
+        now: Timestamp,
+    ) -> Result<Reservation, Refusal> {
         self.may_open(request.unit, request.usd)?;
         let Request { account, unit, usd, estimate, tokens } = request;
         if Span::Day.number(now) < self.purses.closed_days {
@@ -118,13 +128,14 @@ impl Ledger {
         let session = self.session.number;
         let scopes = purses::scopes(account, now, session, None);
         let asked = |scope: Scope| scope.weighs(*usd, *estimate);
-        let over = scopes.iter().flatten().filter_map(|scope| self.over(*scope, asked(*scope)));
+        let over = scopes.iter().flatten();
+        let over = over.filter_map(|scope| self.over_after(*scope, asked(*scope), ended));
         // Of equals the first: the narrower scope.
         if let Some((_, refusal)) = over.min_by_key(|(free, _)| *free) {
             return Err(refusal);
         }
         self.tokens.check(&self.policy.tokens, account.mission, *tokens, now)?;
-        let pool = self.draw(account, *usd, now)?;
+        let pool = self.draw(account, *usd, ended, now)?;
         Ok(Reservation {
             id: self.next,
             parent: None,
@@ -195,8 +206,13 @@ impl Ledger {
         if self.open.len() >= limits::RESERVATIONS_OPEN_MAX {
             return Err(Refusal::TooManyOpen { open: self.open.len() });
         }
+        if unit == Unit::Call { self.check_call(usd) } else { Ok(()) }
+    }
+
+    /// Whether one call of a model may cost this much.
+    pub fn check_call(&self, usd: Usd) -> Result<(), Refusal> {
         match self.policy.caps.call_usd_max {
-            Some(cap) if unit == Unit::Call && usd > cap => Err(Refusal::OverLimit {
+            Some(cap) if usd > cap => Err(Refusal::OverLimit {
                 limit: Limit::Call,
                 cap,
                 spent: Usd::ZERO,
@@ -210,8 +226,24 @@ impl Ledger {
 
     /// The refusal of a scope that has no room for this much, with the room that it has.
     fn over(&self, scope: Scope, asked: Usd) -> Option<(Usd, Refusal)> {
+        self.over_after(scope, asked, None)
+    }
+
+    fn over_after(
+        &self,
+        scope: Scope,
+        asked: Usd,
+        ended: Option<ReservationId>,
+    ) -> Option<(Usd, Refusal)> {
         let cap = self.cap(scope)?;
-        let purse = self.purses.get(scope);
+        let mut purse = self.purses.get(scope);
+        if let Some(open) = ended.and_then(|id| self.open.get(&id))
+            && open.reservation.scopes().contains(&Some(scope))
+        {
+            let left = self.uncharged(open.reservation.id);
+            let held = scope.weighs(left, open.estimate_left);
+            purse.reserved = purse.reserved.saturating_sub(held);
+        }
         let free = cap.saturating_sub(purse.committed());
         if asked <= free && purse.committed() <= cap {
             return None;
@@ -222,13 +254,19 @@ impl Ledger {
         Some((free, Refusal::OverLimit { limit, cap, spent, reserved, asked, resets_at }))
     }
 
-    fn draw(&self, account: &Account, usd: Usd, now: Timestamp) -> Result<Option<Pool>, Refusal> {
+    fn draw(
+        &self,
+        account: &Account,
+        usd: Usd,
+        ended: Option<ReservationId>,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, Refusal> {
         if self.policy.pools.is_none() {
             return Ok(None);
         }
         let day = Span::Day.number(now);
         let mut open = Pool::open_to(account.purpose, account.priority).iter().copied();
-        match open.find(|pool| self.over(Scope::Pool(day, *pool), usd).is_none()) {
+        match open.find(|pool| self.over_after(Scope::Pool(day, *pool), usd, ended).is_none()) {
             Some(pool) => Ok(Some(pool)),
             None => Err(Refusal::PoolsEmpty {
                 asked: usd,

@@ -42,6 +42,8 @@ pub const QUESTION_OPTIONS_MAX: usize = 20;
 pub const QUESTION_CHARS_MAX: usize = 2_000;
 pub const ANSWER_CHARS_MAX: usize = 10_000;
 pub const REASON_CHARS_MAX: usize = 1_000;
+/// What is repeated of a word that is no state of a task.
+pub const STATUS_CHARS_MAX: usize = 40;
 
 /// What is kept of a failure's text in the journal: the end of an output is where the error is.
 pub const FAILURE_CHARS_MAX: usize = 2_000;
@@ -55,6 +57,9 @@ pub const SEATS_PER_ROLE_MAX: u32 = 64;
 pub const DOMAINS_PER_AGENT_MAX: usize = 50;
 /// Each is one bit of a task's reach.
 pub const TERRITORIES_PER_ROLE_MAX: usize = 31;
+/// A task whose hosts were lost so often in a row works alone from then on: it takes nobody along,
+/// and whoever was lost beside it is not blamed for it.
+pub const LOST_ALONE_AFTER: u32 = 2;
 /// Providers, missions and deployments with a breaker of their own.
 pub const BREAKERS_MAX: usize = 10_000;
 pub const PROVIDER_NAME_CHARS_MAX: usize = 100;

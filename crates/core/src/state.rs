@@ -181,6 +181,12 @@ enum Timer {
 }
 
 impl State {
+    /// The moment of the last thing that happened.
+    #[must_use]
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
     /// What should be in flight.
     #[must_use]
     pub fn due(&self) -> &Due {

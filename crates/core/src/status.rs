@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -117,6 +119,35 @@ impl Status {
     }
 }
 
+/// What others call these states (C-46), as it is compared: in lower case and without underscores.
+const ALIASES: [(&str, Status); 6] = [
+    ("queued", Status::Pending),
+    ("running", Status::InProgress),
+    ("validating", Status::Testing),
+    ("intests", Status::Testing),
+    ("done", Status::Completed),
+    ("canceled", Status::Cancelled),
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no state of a task")]
+pub struct UnknownStatus(pub String);
+
+/// Reads a state by its name or by what others call it, however it is written: `in_progress`,
+/// `InProgress`, `RUNNING`.
+impl std::str::FromStr for Status {
+    type Err = UnknownStatus;
+
+    fn from_str(text: &str) -> Result<Status, UnknownStatus> {
+        let plain = |name: &str| name.replace(['_', '-'], "").to_lowercase();
+        let wanted = plain(text.trim());
+        let named = Status::ALL.into_iter().find(|status| plain(status.name()) == wanted);
+        let alias = || ALIASES.iter().find(|(alias, _)| *alias == wanted);
+        let unknown = || UnknownStatus(limits::head(text, limits::STATUS_CHARS_MAX).to_owned());
+        named.or_else(|| alias().map(|(_, status)| *status)).ok_or_else(unknown)
+    }
+}
+
 impl std::fmt::Display for Status {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
@@ -126,6 +157,34 @@ impl std::fmt::Display for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// C-46: what the sources and other tools write is understood, and nothing else is.
+    #[test]
+    fn a_state_is_read_by_its_name_and_by_its_aliases() {
+        for status in Status::ALL {
+            assert_eq!(status.name().parse(), Ok(status));
+        }
+        let aliases = [
+            ("queued", Status::Pending),
+            ("QUEUED", Status::Pending),
+            ("running", Status::InProgress),
+            ("RUNNING", Status::InProgress),
+            ("InProgress", Status::InProgress),
+            ("validating", Status::Testing),
+            ("InTests", Status::Testing),
+            ("done", Status::Completed),
+            ("canceled", Status::Cancelled),
+            (" ready-for-review ", Status::ReadyForReview),
+        ];
+        for (alias, status) in aliases {
+            assert_eq!(alias.parse(), Ok(status), "{alias}");
+        }
+        for wrong in ["", "progress", "dead"] {
+            assert_eq!(wrong.parse::<Status>(), Err(UnknownStatus(wrong.to_owned())));
+        }
+        let flood = "x".repeat(1_000).parse::<Status>().unwrap_err();
+        assert_eq!(flood.0.len(), limits::STATUS_CHARS_MAX);
+    }
 
     #[test]
     fn names_are_those_of_the_journal() {

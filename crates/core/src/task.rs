@@ -20,7 +20,7 @@ use crate::plan::{PlannedTask, Priority};
 use crate::policy::Policy;
 use crate::queue::Standing;
 use crate::report::{Question, ResumeData, Verification};
-use crate::routing::{Lineage, Tier};
+use crate::routing::{Failed, Lineage, Tier};
 use crate::status::Status;
 use crate::time::Timestamp;
 
@@ -50,6 +50,9 @@ pub struct Task {
     /// How often an attempt at it made room for a more urgent task.
     #[serde(default)]
     pub gave_way: u32,
+    /// Attempts at it in a row that were lost with their host.
+    #[serde(default)]
+    pub lost: u32,
     pub failures: BTreeMap<FailureKind, u32>,
     pub last_failure: Option<Failure>,
     pub hardship: Option<Box<Hardship>>,
@@ -101,6 +104,9 @@ pub struct Task {
     pub spent: Usd,
     /// Of the model that made the latest attempt.
     pub tier: Option<Tier>,
+    /// The best model that failed at it, where a better one might not have.
+    #[serde(default)]
+    pub outgrown: Option<Failed>,
     pub lineage: Option<Lineage>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,

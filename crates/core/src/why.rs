@@ -4,6 +4,7 @@ use crate::activity::{count, first_line};
 use crate::approval::Subject;
 use crate::calendar::utc;
 use crate::council::CouncilId;
+use crate::escalation::HumanBecause;
 use crate::ids::TaskId;
 use crate::mission::MissionStage;
 use crate::state::{Held, State};
@@ -126,6 +127,9 @@ fn dead_letter(task: &Task) -> String {
     let times = count(task.failed_times(), "failure");
     let because = task.hardship.as_ref().and_then(|hardship| hardship.because.as_ref());
     match because {
+        Some(because @ HumanBecause::HostLost { .. }) => {
+            format!("gave up: {because}; a person can requeue it: {last}")
+        }
         Some(because) => {
             format!("gave up after {times} ({because}); a person can requeue it: {last}")
         }
@@ -145,6 +149,14 @@ fn told(state: &State, held: &Held) -> String {
         }
         Held::Starting(launch) => format!("waits: {launch}"),
         Held::Capacity(bound) => format!("waits for its turn: {bound}"),
+        Held::Alone { lost } => {
+            let times = count(*lost, "time");
+            format!("waits until it can work alone: its host was lost {times} in a row")
+        }
+        Held::Beside { suspect } => {
+            let name = state.task(*suspect).map_or("?", |t| t.name());
+            format!("waits while {name} works alone: hosts were lost while it worked")
+        }
     }
 }
 

@@ -43,6 +43,13 @@ impl Agenda {
         self.things.insert((at, self.added), thing);
     }
 
+    /// The clock that it goes by was set back.
+    pub(crate) fn set_back(&mut self, ms: u64) {
+        let earlier = |at: Timestamp| Timestamp(at.0.saturating_sub(ms));
+        let things = std::mem::take(&mut self.things).into_iter();
+        self.things = things.map(|((at, number), thing)| ((earlier(at), number), thing)).collect();
+    }
+
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
         self.things.first_key_value().map(|((at, _), _)| *at)
     }

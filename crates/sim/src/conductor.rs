@@ -1,7 +1,7 @@
 //! The conductor's part: one turn of the engine, the append that may fail, the recovery.
 
 use kapelle_core::engine::{Actions, Rules};
-use kapelle_core::{Command, Engine, Refusal, State};
+use kapelle_core::{Command, Engine, Refusal, State, Timestamp};
 
 use crate::agenda::{Sender, Thing};
 use crate::oracle::{Reply, Verdict, ensure};
@@ -21,10 +21,11 @@ impl<R: Rules + Clone> World<R> {
             tickets.push((self.tickets, command.clone()));
         }
         let first = self.tickets + 1 - inputs.len() as u64;
+        let now = self.engine.time(self.now);
         let batch = self.engine.handle(tickets, self.now);
         let records = batch.records.clone();
-        self.story.turn(self.now, &inputs, &records);
-        self.judge_turn(inputs.len(), records.len())?;
+        self.story.turn(now, &inputs, &records, self.engine.state());
+        self.judge_turn(inputs.len(), records.len(), now)?;
         if self.strikes(|f| f.crash_before) {
             self.story.tell(self.now, || "* crash: the batch is lost".into());
             return self.recover();
@@ -36,7 +37,7 @@ impl<R: Rules + Clone> World<R> {
             return self.recover();
         }
         self.durable.extend(records.iter().cloned());
-        self.oracle.observe(&inputs, &records, self.now, &self.repo)?;
+        self.oracle.observe(&inputs, &records, now, &self.repo)?;
         if self.strikes(|f| f.crash_after) {
             self.story.tell(self.now, || "* crash: the batch is durable".into());
             self.compare_with_replay()?;
@@ -65,11 +66,11 @@ impl<R: Rules + Clone> World<R> {
         }
     }
 
-    fn judge_turn(&self, inputs: usize, records: usize) -> Verdict {
+    fn judge_turn(&self, inputs: usize, records: usize, now: Timestamp) -> Verdict {
         let state = self.engine.state();
         let wake_at = state.wake_at();
-        ensure(wake_at.is_none_or(|at| at > self.now), || {
-            format!("after a turn at {} the engine wants to wake at {wake_at:?}", self.now.0)
+        ensure(wake_at.is_none_or(|at| at > now), || {
+            format!("after a turn at {} the engine wants to wake at {wake_at:?}", now.0)
         })?;
         let subjects = 4 + inputs + state.tasks().count();
         ensure(records <= RECORDS_PER_SUBJECT_MAX * subjects, || {

@@ -432,6 +432,7 @@ fn money(rng: &mut Rng) -> ledger::Policy {
         (&mut caps.retries_usd_max, 200),
         (&mut caps.council_day_usd_max, 100),
         (&mut caps.council_week_usd_max, 200),
+        (&mut caps.scaling_day_usd_max, 400),
     ];
     for (cap, cents_max) in narrow {
         if rng.u8(0..5) == 0 {
@@ -470,7 +471,7 @@ fn approvals(rng: &mut Rng) -> Option<ApprovalPolicy> {
 }
 
 fn escalation(rng: &mut Rng) -> EscalationPolicy {
-    let agreed = EscalationPolicy::default();
+    let agreed = EscalationPolicy { lost_max: rng.u32(3..=5), ..EscalationPolicy::default() };
     if rng.bool() {
         return agreed;
     }

@@ -27,6 +27,12 @@ pub(crate) struct Faults {
     /// A host sends something about a fence that it knows nothing of.
     pub confused: u32,
     pub clock_jump: u32,
+    /// Somebody sets the clock back.
+    pub clock_back: u32,
+    /// A machine is gone with the attempts on it, and nobody says so.
+    pub host_gone: u32,
+    /// A task whose attempts take their host down.
+    pub agent_kills: u32,
     pub agent_hang: u32,
     pub agent_slow: u32,
     /// The checks of a lane take so long that changes gather behind it.
@@ -109,7 +115,7 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn draw(rng: &mut Rng) -> Faults {
         let mut faults = Faults::default();
-        match rng.u32(0..14) {
+        match rng.u32(0..15) {
             // Some worlds are kind: what breaks there is broken indeed.
             0 => return faults,
             // And some have one trouble, which nobody solves alone.
@@ -118,6 +124,8 @@ impl Faults {
             2 => return Faults { checks_slow: 900, clash: 300, ..faults },
             // In some, most tasks land and a few give up.
             3 => return Faults { agent_stuck: 250, ..faults },
+            // And in some, a few tasks take down whatever they run on.
+            4 => return Faults { agent_kills: 150, ..faults },
             _ => {}
         }
         let density = rng.u32(1..=5);
@@ -144,6 +152,9 @@ impl Faults {
             (&mut self.heartbeat_loss, 700),
             (&mut self.confused, 100),
             (&mut self.clock_jump, 30),
+            (&mut self.clock_back, 30),
+            (&mut self.host_gone, 200),
+            (&mut self.agent_kills, 60),
             (&mut self.agent_hang, 150),
             (&mut self.agent_slow, 300),
             (&mut self.agent_lie, 150),

@@ -33,6 +33,11 @@ impl<R: Rules + Clone> World<R> {
                 self.agenda
                     .add(self.now.plus_ms(HEARTBEAT_MS * self.pace.div_ceil(4)), Thing::Beat);
             }
+            if let Effect::RunAttempt { task, .. } = effect
+                && self.strikes(|f| f.agent_kills)
+            {
+                self.killers.insert(*task);
+            }
             self.narrate(fence, effect);
             if self.strikes(|f| f.agent_hang) {
                 return;
@@ -80,6 +85,19 @@ impl<R: Rules + Clone> World<R> {
         }
         let running = self.running.get(&fence).cloned();
         let Some(effect) = running.or_else(|| self.undead.remove(&fence)) else { return Ok(()) };
+        if self.gone.contains(&fence) {
+            return Ok(());
+        }
+        if let Effect::RunAttempt { task, .. } = &effect
+            && self.killers.contains(task)
+            && !self.is_calm()
+        {
+            self.story.tell(self.now, || format!("* {fence} takes its host down"));
+            self.lose_host();
+            // Not of the host that is gone: what greets is the next one.
+            self.arrive(Sender::Person, 0, Command::HostStarted);
+            return Ok(());
+        }
         self.alive.remove(&fence);
         let message = match &effect {
             Effect::RunAttempt { task, phase, base, .. } => {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use kapelle_core::breaker::Breaker;
 use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CheckResult};
 use kapelle_core::engine::Rules;
+use kapelle_core::escalation::{DeadLetter, FailureStory, HumanBecause, Ladder, Next, Trouble};
 use kapelle_core::event::{Chore, Interruption, PauseReason, Restart};
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::merge::LaneId;
@@ -122,6 +123,10 @@ pub enum Mutant {
     Silent,
     /// A mission goes on, however many of its tasks give up.
     Undeterred,
+    /// A task may take down as many hosts as there are.
+    LosesEveryHost,
+    /// A task is given up with the first host that is lost.
+    BlamesAtOnce,
     /// A requeued task frees even what another one blocks.
     FreesTooMuch,
 
@@ -247,6 +252,8 @@ impl Mutant {
         Mutant::Shrill,
         Mutant::Silent,
         Mutant::Undeterred,
+        Mutant::LosesEveryHost,
+        Mutant::BlamesAtOnce,
         Mutant::FreesTooMuch,
         Mutant::QueueJumper,
         Mutant::Idler,
@@ -577,6 +584,25 @@ fn falsify_failures(mutant: Mutant, events: &mut Vec<Event>, given: &Command) {
     }
 }
 
+fn is_loss(events: &[Event]) -> bool {
+    matches!(events, [Event::TroubleMet { trouble: Trouble::HostLost, .. }, ..])
+}
+
+/// Gives up what was lost with its host, as if it had been so often enough.
+fn blame_at_once(events: &mut Vec<Event>, now: Timestamp) {
+    let lost = events.iter().find_map(|event| match event {
+        Event::AttemptInterrupted { task, cause: Interruption::LeaseExpired, .. } => Some(*task),
+        _ => None,
+    });
+    let Some(task) = lost else { return };
+    let because = HumanBecause::HostLost { times: 1 };
+    let (story, counters) = (FailureStory::default(), Ladder::default());
+    let letter = DeadLetter { task, because: because.clone(), story, counters, died_at: now };
+    let (trouble, next) = (Trouble::HostLost, Next::AskHuman { because });
+    events.push(Event::TroubleMet { task, trouble, next });
+    events.push(Event::TaskDeadLettered { task, letter: Some(Box::new(letter)) });
+}
+
 /// Locks all files that the task names, whoever has them.
 fn lock_all(state: &State, event: &mut Event) {
     if let Event::FilesLocked { lock } = event
@@ -663,6 +689,9 @@ impl Rules for Planted {
             events = heard.iter().filter_map(|(fence, _)| silent(state, *fence, now)).collect();
         }
         council::falsify(self.mutant, &mut events, Some(command), state, now);
+        if self.mutant == Mutant::BlamesAtOnce {
+            blame_at_once(&mut events, now);
+        }
         if self.mutant == Mutant::HalfAWave {
             merging::split(self.mutant, &mut events);
         }
@@ -700,6 +729,7 @@ impl Rules for Planted {
                     }
                 }
             }
+            Mutant::LosesEveryHost if is_loss(&events) => events.clear(),
             Mutant::QueueJumper => events.iter_mut().for_each(|event| serve_last(state, event)),
             Mutant::Lockless => {
                 events.retain(|event| !matches!(event, Event::FilesLocked { .. }));

@@ -46,7 +46,7 @@ use money::Books;
 use people::Voices;
 use plans::Plans;
 use providers::Providers;
-use queue::Queue;
+use queue::{Means, Queue};
 use reviews::Reviews;
 use tests_seen::TestsSeen;
 use waves::Waves;
@@ -122,7 +122,9 @@ impl Oracle {
             })?;
             ensure(record.at == now, || format!("record {} has another time", record.seq))?;
             self.facts.observe(&record.event);
-            let means = (&self.books, &self.providers);
+            let (books, providers) = (&self.books, &self.providers);
+            let (agents, leases) = (&self.agents, &self.leases);
+            let means = Means { books, providers, agents, leases, failures: &self.failures };
             self.queue.observe(record, &self.facts, means, &self.shadow)?;
             self.books.observe(record, &self.facts)?;
             self.providers.observe(record, &self.facts)?;
@@ -131,7 +133,7 @@ impl Oracle {
             self.leases.observe(record, &self.facts)?;
             self.merges.observe(&record.event, &self.facts, &self.work, repo)?;
             self.work.observe(&record.event, &self.facts, repo)?;
-            self.failures.observe(record, &self.facts)?;
+            self.failures.observe(record, &self.facts, &self.shadow)?;
             self.voices.observe(record, &self.facts)?;
             self.councils.observe(record, &self.facts)?;
             self.waves.observe(&record.event, &self.facts)?;
@@ -190,20 +192,22 @@ impl Oracle {
 
     /// Nothing that could start is left waiting.
     fn judge_diligence(&self, now: Timestamp) -> Verdict {
-        if self.queue.holds_back(&self.facts, &self.shadow) || self.queue.launches(&self.shadow) {
+        let crowded =
+            self.queue.holds_back(&self.facts, &self.shadow) || self.queue.launches(&self.shadow);
+        if crowded || self.failures.has_suspect(&self.shadow) {
             return Ok(());
         }
         for task in self.shadow.tasks().filter(|task| task.stage == Stage::Ready) {
             let mission = self.facts.mission(task.mission)?;
             let stopped = mission.paused || mission.ended;
             let role = task.phase(&mission.policy).map(|phase| phase.role());
-            let seated = role.is_some_and(|role| self.agents.has_seat(role, &self.leases));
+            let free = role.into_iter().flat_map(|role| self.agents.free(role, &self.leases));
             let attempt = mission.policy.budget.attempt_usd_max;
-            let paid = role.is_some_and(|role| self.books.affords(task, role, attempt, now));
+            let paid = self.books.affords(task, free, attempt, now);
             let anywhere = role.is_some_and(|role| self.queue.is_anywhere(task.id, role));
             let held = self.queue.holds(task.id) || !anywhere;
             let served = self.providers.are_free(task.mission);
-            ensure(stopped || !seated || !paid || held || !served, || {
+            ensure(stopped || !paid || held || !served, || {
                 format!("task {} of {} waits although a seat is free", task.name(), task.mission)
             })?;
         }

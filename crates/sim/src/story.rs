@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use kapelle_core::{Command, Record, Timestamp};
+use kapelle_core::activity::{self, Line};
+use kapelle_core::{Command, Record, State, Timestamp};
 
 /// How much of a story a failure shows.
 const LINES_SHOWN_MAX: usize = 40;
@@ -39,16 +40,35 @@ impl Story {
         }
     }
 
-    pub(crate) fn turn(&mut self, now: Timestamp, inputs: &[Command], records: &[Record]) {
+    /// One turn, in the light of the state after it.
+    pub(crate) fn turn(
+        &mut self,
+        now: Timestamp,
+        inputs: &[Command],
+        records: &[Record],
+        state: &State,
+    ) {
         for input in inputs {
             self.tell(now, || format!("> {input:?}"));
         }
-        for record in records {
-            self.tell(now, || format!("  {:>4} {:?}", record.seq.0, record.event));
+        for Record { seq, event, .. } in records {
+            self.tell(now, || match activity::line(state, event) {
+                Some(line) => format!("  {:>4} {}", seq.0, sentence(&line)),
+                // What nobody would want to hear of may still be the cause.
+                None => format!("  {:>4} ({event:?})", seq.0),
+            });
         }
     }
 
     pub(crate) fn into_lines(self) -> Vec<String> {
         self.lines.into()
+    }
+}
+
+/// As `kapelle log` has it: whose, by whom and what. Tasks of two missions may have one name.
+fn sentence(Line { actor, text, mission, .. }: &Line) -> String {
+    match mission {
+        Some(mission) => format!("{mission} {actor}: {text}"),
+        None => format!("{actor}: {text}"),
     }
 }

@@ -7,7 +7,7 @@ use kapelle_core::approval::PersonRole;
 use kapelle_core::engine::Rules;
 use kapelle_core::rate::Provider;
 use kapelle_core::{
-    Actor, Command, Effect, Engine, Fence, MissionId, Record, RequestId, Timestamp,
+    Actor, Command, Effect, Engine, Fence, MissionId, Record, RequestId, TaskId, Timestamp,
 };
 
 use crate::agenda::{Agenda, Sender, Thing};
@@ -37,6 +37,10 @@ pub(crate) struct World<R> {
     /// Attempts whose process is alive, for heartbeats.
     pub alive: BTreeSet<Fence>,
     pub beating: bool,
+    /// Attempts on a machine that is gone: nobody ever hears of them.
+    pub gone: BTreeSet<Fence>,
+    /// Tasks that take down the host that they run on.
+    pub killers: BTreeSet<TaskId>,
     /// How many times slower than elsewhere agents work and hosts report, by whose leave: long
     /// enough for agents to be silent.
     pub pace: u64,
@@ -96,6 +100,8 @@ impl<R: Rules + Clone> World<R> {
             undead: BTreeMap::new(),
             alive: BTreeSet::new(),
             beating: false,
+            gone: BTreeSet::new(),
+            killers: BTreeSet::new(),
             pace,
             life: 1,
             greeting: true,
@@ -184,14 +190,19 @@ impl<R: Rules + Clone> World<R> {
             // What arrives together is decided together.
             self.now = self.now.plus_ms(self.rng.u64(0..300));
         }
+        if self.strikes(|f| f.clock_back) {
+            let ms = self.rng.u64(1_000..120_000);
+            self.set_back(ms);
+        }
         let mut inputs = Vec::new();
         while let Some(thing) = self.agenda.pop_due(self.now) {
             self.happen(thing, &mut inputs)?;
         }
-        if wake_at.is_some_and(|at| at <= self.now) && self.rng.bool() {
+        let now = self.engine.time(self.now);
+        if wake_at.is_some_and(|at| at <= now) && self.rng.bool() {
             inputs.push(Command::Tick);
         }
-        if !inputs.is_empty() || wake_at.is_some_and(|at| at <= self.now) {
+        if !inputs.is_empty() || wake_at.is_some_and(|at| at <= now) {
             self.turn(inputs)?;
         }
         Ok(Progress::Moved)
@@ -210,11 +221,31 @@ impl<R: Rules + Clone> World<R> {
                     self.lose_host();
                     inputs.push(Command::HostStarted);
                 }
+                if self.strikes(|f| f.host_gone) {
+                    self.lose_machine();
+                }
                 let at = self.now.plus_ms(self.rng.u64(2_000..20_000));
                 self.agenda.add(at, Thing::HostRestart);
             }
         }
         Ok(())
+    }
+
+    /// The clock is wrong from now on. What will happen does so after as long as before.
+    fn set_back(&mut self, ms: u64) {
+        let ms = ms.min(self.now.0);
+        self.now = Timestamp(self.now.0 - ms);
+        self.agenda.set_back(ms);
+        self.story.tell(self.now, || format!("* the clock is set back by {ms} ms"));
+    }
+
+    /// Some of the attempts were on a machine that is gone for good.
+    fn lose_machine(&mut self) {
+        let rng = &mut self.rng;
+        let gone: Vec<Fence> = self.alive.iter().copied().filter(|_| rng.bool()).collect();
+        self.story.tell(self.now, || format!("* a machine is gone with {gone:?}"));
+        self.alive.retain(|fence| !gone.contains(fence));
+        self.gone.extend(gone);
     }
 
     /// Somebody who does not know of Kapelle pushes.

@@ -33,6 +33,7 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Caps {
+    /// For a vote of a council. Agents' calls are held to it once they pass a gateway.
     pub call_usd_max: Option<Usd>,
     pub task_usd_max: Option<Usd>,
     /// For one agent within one mission.
@@ -49,7 +50,8 @@ pub struct Caps {
     pub retries_usd_max: Option<Usd>,
     pub council_day_usd_max: Option<Usd>,
     pub council_week_usd_max: Option<Usd>,
-    /// What the agents that were added because of the load may spend in a day (WRK-27).
+    /// What the agents that were added because of the load may spend in a day, at worst. By how
+    /// much they *have* cost, none is added any more: that is a rule of scaling (WRK-27).
     pub scaling_day_usd_max: Option<Usd>,
 }
 
@@ -143,7 +145,6 @@ impl Default for Caps {
             retries_usd_max: Some(Usd::cents(200)),
             council_day_usd_max: Some(Usd::cents(500)),
             council_week_usd_max: Some(Usd::cents(2_500)),
-            scaling_day_usd_max: Some(Usd::cents(500)),
             ..Caps::NONE
         }
     }
@@ -271,12 +272,13 @@ impl Policy {
         Ok(())
     }
 
-    /// The caps that are set, to be shown when Kapelle first runs.
+    /// The caps that are set and hold all work, to be shown when Kapelle first runs. That of a call
+    /// is not among them: it holds the votes of councils, but an agent's calls are its own until
+    /// they pass a gateway.
     #[must_use]
     pub fn active(&self) -> Vec<(Limit, Usd)> {
         let caps = &self.caps;
         let all = [
-            (Limit::Call, caps.call_usd_max),
             (Limit::Task, caps.task_usd_max),
             (Limit::Agent, caps.agent_usd_max),
             (Limit::Mission, caps.mission_usd_max),
@@ -346,6 +348,7 @@ mod tests {
         let shown = Profile::Starter.policy().active();
         assert!(shown.contains(&(Limit::Day, Usd::cents(1_000))));
         assert!(!shown.iter().any(|(limit, _)| *limit == Limit::Month));
+        assert!(!shown.iter().any(|(limit, _)| *limit == Limit::Call), "nobody sees agents' calls");
     }
 
     /// Each wrong policy would only show when money is gone.

@@ -231,6 +231,9 @@ impl State {
         because: Summons,
         now: Timestamp,
     ) -> Result<Event, ledger::Refusal> {
+        // A vote is one call of a model.
+        let votes = convocation.panel.len().max(1) as u64;
+        self.ledger.check_call(Usd::micros(convocation.reserved.as_micros().div_ceil(votes)))?;
         let request = council_request(task, convocation.reserved);
         let Reservation { pool, estimate, .. } = self.ledger.reserve(&request, now)?;
         let reservation = Drawn { pool, purpose: Purpose::Council, estimate };

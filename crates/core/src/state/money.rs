@@ -4,7 +4,8 @@ use super::apply::tokens_of;
 use super::decide::Decision;
 use super::people::{person, said};
 use super::providers::is_hopeless;
-use super::{Live, State};
+use super::{Lease, Live, State};
+use crate::agents::Permanence;
 use crate::approval::Right;
 use crate::breaker::BreakerRefusal;
 use crate::calendar::utc;
@@ -60,7 +61,31 @@ impl State {
     #[must_use]
     pub fn hindrance(&self, task: &Task) -> Option<Hindrance> {
         let role = task.phase(&self.mission(task.mission)?.policy)?.role();
-        self.terms(task.id, AgentId { role, seat: 1 }, self.at).err()
+        self.terms_of_any(task, role, self.at).err()
+    }
+
+    /// Whether the team has somebody who could do the task, were they free.
+    pub(super) fn could_be_done(&self, task: &Task, role: Role, now: Timestamp) -> bool {
+        let somebody = self.agents.of(role).any(|(_, agent)| agent.stays());
+        somebody && self.terms_of_any(task, role, now).is_ok()
+    }
+
+    /// The terms on which somebody of the role could do the task, were they free; or what stands
+    /// in the way of all who may, the soonest to go if they differ.
+    fn terms_of_any(&self, task: &Task, role: Role, now: Timestamp) -> Result<Terms, Hindrance> {
+        let territories = &self.settings.territories;
+        let team = self.agents.of(role).filter(|(_, agent)| agent.stays()).map(|(id, _)| id);
+        let mut may = team.filter(|agent| territories.admits(*agent, &task.files));
+        let first = may.next().unwrap_or(AgentId { role, seat: 1 });
+        let mut terms = self.terms(task.id, first, now);
+        while let Err(hindrance) = &terms
+            && hindrance.is_of_agent()
+            && self.cure(hindrance) == Cure::Later
+            && let Some(other) = may.next()
+        {
+            terms = self.terms(task.id, other, now);
+        }
+        terms
     }
 
     /// The terms of an attempt at this task, or what stands in its way.
@@ -70,26 +95,36 @@ impl State {
         agent: AgentId,
         now: Timestamp,
     ) -> Result<Terms, Hindrance> {
+        self.terms_after(id, agent, None, now)
+    }
+
+    /// The same, once what that lease holds is free.
+    pub(super) fn terms_after(
+        &self,
+        id: TaskId,
+        agent: AgentId,
+        ended: Option<&Lease>,
+        now: Timestamp,
+    ) -> Result<Terms, Hindrance> {
         let Ok((task, mission)) = self.task_or_refuse(id) else {
             return Err(ledger::Refusal::DayClosed.into());
         };
-        let route = self.route(task, mission, agent.role)?;
+        let route = self.route(task, mission, agent.role, ended)?;
         let reserved = mission.policy.budget.attempt_usd_max;
         let purpose = if task.retrying { Purpose::Retry } else { Purpose::Work };
         let estimate = match purpose {
             Purpose::Retry => mean_cost(task),
             Purpose::Work | Purpose::Council => reserved,
         };
-        let reservation = self.ledger.reserve(
-            &Request {
-                account: account(task, agent, purpose),
-                unit: Unit::Attempt,
-                usd: reserved,
-                estimate,
-                tokens: limits::ATTEMPT_TOKENS_MIN,
-            },
-            now,
-        )?;
+        let request = Request {
+            account: self.account(task, agent, purpose),
+            unit: Unit::Attempt,
+            usd: reserved,
+            estimate,
+            tokens: limits::ATTEMPT_TOKENS_MIN,
+        };
+        let held = ended.and_then(|lease| lease.reservation);
+        let reservation = self.ledger.reserve_after(&request, held, now)?;
         let drawn = Drawn { pool: reservation.pool, purpose, estimate };
         Ok(Terms { reserved, drawn, route })
     }
@@ -108,8 +143,9 @@ impl State {
         let mut first = None;
         for role in Role::ALL {
             let max = limits::SCHEDULE_LOOKAHEAD_MAX;
-            for task in self.schedule.queue.first_of(role, mission.id, max) {
-                let hindrance = self.terms(task, AgentId { role, seat: 1 }, now).err()?;
+            let first_of = self.schedule.queue.first_of(role, mission.id, max);
+            for task in first_of.filter_map(|id| self.task(id)) {
+                let hindrance = self.terms_of_any(task, role, now).err()?;
                 if self.cure(&hindrance) == Cure::Soon {
                     return None;
                 }
@@ -286,9 +322,32 @@ impl State {
             at,
         })
     }
+
+    /// Whose money an attempt at this task by this agent is. An agent that was added because of
+    /// the load has its own cap for the day (WRK-27).
+    pub(super) fn account(&self, task: &Task, agent: AgentId, purpose: Purpose) -> Account {
+        let crew = match self.agents.get(agent).map(|agent| agent.permanence) {
+            Some(Permanence::Extra) => Crew::Extra,
+            Some(Permanence::Permanent) | None => Crew::Standing,
+        };
+        Account {
+            mission: task.mission,
+            task: Some(task.id),
+            agent: Some(agent),
+            crew,
+            purpose,
+            priority: task.priority,
+        }
+    }
 }
 
 impl Hindrance {
+    /// Whether another agent might be free of it.
+    pub(super) fn is_of_agent(&self) -> bool {
+        let Hindrance::Money(ledger::Refusal::OverLimit { limit, .. }) = self else { return false };
+        matches!(limit, Limit::Agent | Limit::ScalingDay)
+    }
+
     /// None for what nobody pauses for.
     fn pauses(self) -> Option<PauseReason> {
         Some(match self {
@@ -310,15 +369,4 @@ impl Hindrance {
 /// What an attempt at this task has cost so far, on average, rounded up.
 fn mean_cost(task: &Task) -> Usd {
     Usd::micros(task.spent.as_micros().div_ceil(u64::from(task.attempts.max(1))))
-}
-
-pub(super) fn account(task: &Task, agent: AgentId, purpose: Purpose) -> Account {
-    Account {
-        mission: task.mission,
-        task: Some(task.id),
-        agent: Some(agent),
-        crew: Crew::Standing,
-        purpose,
-        priority: task.priority,
-    }
 }

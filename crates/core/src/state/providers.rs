@@ -16,7 +16,7 @@ use crate::mission::Mission;
 use crate::plan::TaskKind;
 use crate::rate::Provider;
 use crate::refusal::Refusal;
-use crate::routing::{Failed, NoRoute, Route, SecurityChecks, Tier, Unavailable, Work, WorkKind};
+use crate::routing::{NoRoute, Route, SecurityChecks, Tier, Unavailable, Work, WorkKind};
 use crate::task::Task;
 use crate::time::Timestamp;
 
@@ -41,12 +41,13 @@ impl State {
         self.permits.policy().agents_max(provider).saturating_sub(busy)
     }
 
-    /// The model for a task, or why there is none for it now.
+    /// The model for a task, or why there is none for it now, or once that lease has ended.
     pub(super) fn route(
         &self,
         task: &Task,
         mission: &Mission,
         role: Role,
+        ended: Option<&Lease>,
     ) -> Result<Option<Box<Route>>, Hindrance> {
         self.breakers.admit(&BreakerKey::Mission(mission.id))?;
         let Some(policy) = &self.settings.routing else {
@@ -57,10 +58,18 @@ impl State {
             };
         };
         let tier_max = self.settings.money.tier_max;
-        let route = policy.route(&work(task, role), tier_max, |provider| self.reach(provider))?;
+        let left = ended.and_then(|lease| lease.route.as_deref());
+        let reach = |provider: &Provider| match self.reach(provider) {
+            Err(Unavailable::Full) if left.is_some_and(|route| route.provider == *provider) => {
+                Ok(())
+            }
+            reached => reached,
+        };
+        let route = policy.route(&work(task, role), tier_max, reach)?;
         // A model without a price would be a bill by surprise.
         self.settings.prices.cost(&route.model, 0, 0).map_err(crate::ledger::Refusal::from)?;
         let busy = self.traffic.tiers.get(&route.tier).copied().unwrap_or(0);
+        let busy = busy.saturating_sub(u32::from(left.is_some_and(|l| l.tier == route.tier)));
         match route.tier.attempts_max() {
             Some(max) if busy >= max => Err(Hindrance::TierFull { tier: route.tier }),
             _ => Ok(Some(Box::new(route))),
@@ -226,8 +235,7 @@ pub(super) fn is_hopeless(refusal: &NoRoute) -> bool {
 
 fn work(task: &Task, role: Role) -> Work {
     let plan = &task.plan;
-    let failed = task.last_failure.as_ref().filter(|_| task.retrying);
-    let failed = failed.and_then(|failure| Some(Failed { tier: task.tier?, kind: failure.kind }));
+    let failed = task.outgrown.filter(|_| task.retrying);
     let security = match plan.validation_criteria.security_checks.is_empty() {
         true => SecurityChecks::None,
         false => SecurityChecks::Required,

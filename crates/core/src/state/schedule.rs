@@ -3,7 +3,7 @@
 //! An attempt starts when there is room, somebody is free, a task waits that
 //! this agent may take and its mission can pay for, and all that the task needs is really merged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::decide::Decision;
@@ -42,6 +42,9 @@ pub(super) struct Schedule {
     pub in_hand: u32,
     /// To whom people gave tasks that wait.
     pub bound: BTreeMap<TaskId, AgentId>,
+    /// Tasks that may be what takes their hosts down.
+    #[serde(default)]
+    pub suspects: BTreeSet<TaskId>,
 }
 
 /// Who is to do a task, why it and why they.
@@ -55,10 +58,24 @@ pub(super) struct Chosen {
 /// What keeps a ready task from being taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
-    Locked { path: Arc<str>, holder: TaskId, ms_max: u64 },
-    Territory { role: Role },
+    Locked {
+        path: Arc<str>,
+        holder: TaskId,
+        ms_max: u64,
+    },
+    Territory {
+        role: Role,
+    },
     Starting(NoLaunch),
     Capacity(Concurrency),
+    /// It works alone, once those at work have ended.
+    Alone {
+        lost: u32,
+    },
+    /// Another one works alone.
+    Beside {
+        suspect: TaskId,
+    },
 }
 
 impl State {
@@ -91,6 +108,10 @@ impl State {
         if let Some(asked) = self.next_question(now) {
             return vec![asked];
         }
+        let lost = self.next_lost(now);
+        if !lost.is_empty() {
+            return lost;
+        }
         let wanting = self.with_chores.first().and_then(|id| self.mission(*id));
         if let Some((mission, &chore)) = wanting.and_then(|m| Some((m, m.chores.first()?))) {
             let fence = self.next_fence();
@@ -104,7 +125,7 @@ impl State {
         if self.with_ready.is_empty() || self.room() == 0 || launch.is_err() {
             return Vec::new();
         }
-        if let Some(events) = self.next_bound(now) {
+        if let Some(events) = self.next_suspect(now).or_else(|| self.next_bound(now)) {
             return events;
         }
         let mut is_somebody_free = false;
@@ -126,6 +147,37 @@ impl State {
             let pull = Pull { task, source: Source::OwnQueue, pick: Pick::BestRank };
             free.then(|| self.start(agent, &[agent], pull, now)).flatten()
         })
+    }
+
+    /// What took its hosts down, or may have, works alone: so it takes nobody along, and a loss
+    /// that nobody shares is its own. Nothing else starts while it works, nor before it once it
+    /// could start.
+    fn next_suspect(&self, now: Timestamp) -> Option<Vec<Event>> {
+        if self.suspect_at_work().is_some() {
+            return Some(Vec::new());
+        }
+        let suspects = self.schedule.suspects.iter();
+        let waiting = suspects.filter_map(|id| self.schedule.queue.ticket(*id));
+        let mut waiting = waiting.filter(|ticket| self.with_ready.contains(&ticket.mission));
+        waiting.find_map(|ticket| {
+            let (task, role) = (self.task(ticket.task)?, ticket.role);
+            if self.held_by_files(task, role).is_some() {
+                return None;
+            }
+            if !self.schedule.runners.is_empty() {
+                return self.could_be_done(task, role, now).then(Vec::new);
+            }
+            let free: Vec<AgentId> = self.free_seats(role).collect();
+            let pull = Pull { task: task.id, source: Source::Pool, pick: Pick::BestRank };
+            self.start(*free.first()?, &free, pull, now)
+        })
+    }
+
+    fn suspect_at_work(&self) -> Option<TaskId> {
+        let at_work = |id: &&TaskId| {
+            self.task(**id).is_some_and(|task| matches!(task.stage, Stage::Working { .. }))
+        };
+        self.schedule.suspects.iter().find(at_work).copied()
     }
 
     fn attempt_by(&self, role: Role, now: Timestamp) -> Option<Vec<Event>> {
@@ -187,7 +239,7 @@ impl State {
         Some(events)
     }
 
-    /// Who of the free agents does the task, and on which terms.
+    /// Who of the free agents does the task, and on which terms: the best of those that can pay.
     fn hands_for(
         &self,
         puller: AgentId,
@@ -197,17 +249,24 @@ impl State {
     ) -> Option<(Chosen, Terms)> {
         let preferred = self.prefer(free, pull, now);
         let chosen = preferred.or_else(|| self.choose(puller, free, pull))?;
-        let terms = self.terms(pull.task, chosen.agent, now).ok()?;
-        Some((chosen, terms))
+        match self.terms(pull.task, chosen.agent, now) {
+            Ok(terms) => Some((chosen, terms)),
+            // What this one has used up another may still have.
+            Err(hindrance) if hindrance.is_of_agent() => {
+                let others = free.iter().copied().filter(|agent| *agent != chosen.agent);
+                self.hands_for(puller, &others.collect::<Vec<_>>(), pull, now)
+            }
+            Err(_) => None,
+        }
     }
 
     /// For whom an attempt makes room, now that something it did is finished and kept (QUE-14):
-    /// the best of those that wait for its seat, are more urgent and could start at once.
+    /// the best of those that are more urgent, cannot start, and could with what it has: its seat,
+    /// its provider, its place in a tier, its money.
     pub(super) fn gives_way_to(&self, lease: &Lease, now: Timestamp) -> Option<TaskId> {
         let policy = &self.settings.queue;
-        let (task, role) = (self.task(lease.task)?, lease.agent.role);
-        let somebody_free = self.room() > 0 && self.free_seats(role).next().is_some();
-        if policy.preemption == Preemption::Off || somebody_free {
+        let task = self.task(lease.task)?;
+        if policy.preemption == Preemption::Off || !self.schedule.suspects.is_empty() {
             return None;
         }
         let running = Running {
@@ -215,15 +274,54 @@ impl State {
             ran_ms: now.ms_since(lease.granted_at),
             gave_way: task.gave_way,
         };
-        let goes_on = |mission| self.with_ready.contains(&mission);
-        let waiting =
-            self.schedule.queue.others(lease.agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on);
-        let goes_first = |pull: &&Pull| {
-            let waiting = self.task(pull.task).map(|task| self.urgency(task));
-            waiting.is_some_and(|waiting| policy.preempt(waiting, running).is_ok())
-                && self.terms(pull.task, lease.agent, now).is_ok()
-        };
-        waiting.iter().find(goes_first).map(|pull| pull.task)
+        let goes_first = |waiting: &Task| policy.preempt(self.urgency(waiting), running).is_ok();
+        let own = lease.agent.role;
+        let others = Role::ALL.into_iter().filter(|role| *role != own);
+        [own].into_iter().chain(others).find_map(|role| {
+            let queue = &self.schedule.queue;
+            if !queue.has_any(role) {
+                return None;
+            }
+            let free = self.seats_after(role, lease);
+            let goes_on = |mission| self.with_ready.contains(&mission);
+            let agents = queue.unlike(&free);
+            let pulls =
+                agents.flat_map(|a| queue.others(a, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on));
+            let mut waiting = pulls.filter_map(|pull| self.task(pull.task));
+            let found = waiting.find(|waiting| {
+                goes_first(waiting)
+                    && !self.could_start(waiting, role, now)
+                    && self.can_any(waiting, &free, Some(lease), now)
+            });
+            found.map(|task| task.id)
+        })
+    }
+
+    /// The seats of a role that could take work, once that lease has ended.
+    fn seats_after(&self, role: Role, lease: &Lease) -> Vec<AgentId> {
+        let idle = self.agents.idle_of(role).into_iter().flatten();
+        let idle = idle.map(|&seat| AgentId { role, seat });
+        let own = lease.agent;
+        let stays = self.agents.get(own).is_some_and(|agent| agent.stays());
+        idle.chain((own.role == role && stays).then_some(own)).collect()
+    }
+
+    /// Whether somebody is free to do the task, and may.
+    fn could_start(&self, task: &Task, role: Role, now: Timestamp) -> bool {
+        let free: Vec<AgentId> = self.free_seats(role).collect();
+        self.room() > 0 && self.can_any(task, &free, None, now)
+    }
+
+    fn can_any(
+        &self,
+        task: &Task,
+        agents: &[AgentId],
+        ended: Option<&Lease>,
+        now: Timestamp,
+    ) -> bool {
+        let territories = &self.settings.territories;
+        let mut may = agents.iter().filter(|agent| territories.admits(**agent, &task.files));
+        may.any(|agent| self.terms_after(task.id, *agent, ended, now).is_ok())
     }
 
     /// How much the task wants to be next, whatever files others have locked.
@@ -263,6 +361,23 @@ impl State {
     /// What keeps a ready task from being taken, other than money and a seat.
     #[must_use]
     pub fn held_by(&self, task: &Task, role: Role) -> Option<Held> {
+        let held = self.held_by_files(task, role);
+        if held.is_some() {
+            return held;
+        }
+        if self.schedule.suspects.contains(&task.id) && !self.schedule.runners.is_empty() {
+            return Some(Held::Alone { lost: task.lost });
+        }
+        if let Some(suspect) = self.suspect_at_work() {
+            return Some(Held::Beside { suspect });
+        }
+        if self.room() == 0 {
+            return Some(Held::Capacity(self.concurrency()));
+        }
+        self.schedule.launches.check(&self.settings.queue).err().map(Held::Starting)
+    }
+
+    fn held_by_files(&self, task: &Task, role: Role) -> Option<Held> {
         let locks = task.files.iter().filter_map(|path| {
             let lock = self.schedule.locks.lock(path)?;
             (lock.holder != task.id).then_some((path, lock))
@@ -277,10 +392,7 @@ impl State {
         if team.peek().is_some() && !team.any(|agent| territories.admits(agent, &task.files)) {
             return Some(Held::Territory { role });
         }
-        if self.room() == 0 {
-            return Some(Held::Capacity(self.concurrency()));
-        }
-        self.schedule.launches.check(&self.settings.queue).err().map(Held::Starting)
+        None
     }
 
     /// Who has the task's batch or story and may take it: before files, domains and load.
@@ -295,7 +407,10 @@ impl State {
     /// Who of the free agents does the task; `puller` is the one that found it.
     fn choose(&self, puller: AgentId, free: &[AgentId], pull: Pull) -> Option<Chosen> {
         let Assigned { agent, because } = match pull.source {
-            Source::OwnQueue => Assigned { agent: puller, because: Because::OwnQueue },
+            Source::OwnQueue if free.contains(&puller) => {
+                Assigned { agent: puller, because: Because::OwnQueue }
+            }
+            Source::OwnQueue => return None,
             Source::Pool => {
                 let task = self.task(pull.task)?;
                 let settings = &self.settings;

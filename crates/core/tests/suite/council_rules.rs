@@ -10,7 +10,7 @@ use kapelle_core::council::{
 use kapelle_core::escalation::{EscalationPolicy, HumanBecause, Next};
 use kapelle_core::event::{PauseReason, Restart};
 use kapelle_core::failure::FailureKind;
-use kapelle_core::ledger::{Limit, Scope};
+use kapelle_core::ledger::{self, Limit, Scope};
 use kapelle_core::plan::{PlannedTask, TaskKind};
 use kapelle_core::policy::Policy;
 use kapelle_core::price::Price;
@@ -456,6 +456,26 @@ fn a_council_that_cannot_be_paid_is_not_asked() {
     assert!(told.contains(&Limit::CouncilDay.to_string()), "{told}");
     let refused = world.send(by_hand(&world, Question::Problem, &[]));
     assert_eq!(refused, Err(Refusal::NoCouncil { why: ToHuman::Money { refusal } }));
+}
+
+/// A vote is one call of a model: none is asked for that would cost more than a call may.
+#[test]
+fn a_council_whose_votes_cost_more_than_a_call_may_is_not_asked() {
+    let capped = |cents| {
+        let mut settings = settings(|_| {});
+        settings.money.caps.call_usd_max = Some(Usd::cents(cents));
+        settings
+    };
+    // Three members for fifteen cents.
+    let mut enough = world(capped(5));
+    assert_eq!(panel(&exhaust(&mut enough, "1")).len(), 3);
+    let mut world = world(capped(4));
+    let events = exhaust(&mut world, "1");
+    let (limit, cap, asked) = (Limit::Call, Usd::cents(4), Usd::cents(5));
+    let (spent, reserved, resets_at) = (Usd::ZERO, Usd::ZERO, None);
+    let refusal = ledger::Refusal::OverLimit { limit, cap, spent, reserved, asked, resets_at };
+    let council = ToHuman::Money { refusal };
+    assert_eq!(because(&events), Some(HumanBecause::NoCouncil { council }));
 }
 
 /// Seed 3002: the attempt that calls a council is paid first, and may leave nothing for it.

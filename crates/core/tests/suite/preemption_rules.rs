@@ -3,15 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kapelle_core::command::Spending;
 use kapelle_core::event::Interruption;
-use kapelle_core::plan::{PlannedTask, Priority};
-use kapelle_core::policy::Policy;
+use kapelle_core::plan::{PlannedTask, Priority, TaskKind};
+use kapelle_core::policy::{Budget, Policy};
+use kapelle_core::price::Price;
 use kapelle_core::queue::{Preemption, QueuePolicy};
+use kapelle_core::rate::{Provider, Throughput};
+use kapelle_core::routing::{self, Catalogue, Lineage, Model, Tier};
 use kapelle_core::settings::Settings;
-use kapelle_core::{Command, Effect, Event, Fence, Role, TaskId};
+use kapelle_core::{Command, Effect, Event, Fence, Role, TaskId, Usd};
 use proptest::prelude::*;
 
-use crate::fixture::{M1, World, ann, commit, open, task};
+use crate::fixture::{M1, World, ann, asked, commit, open, task};
 
 const MINUTE: u64 = 60_000;
 
@@ -21,18 +25,48 @@ fn piece(id: &str, priority: Priority, operations: u32) -> PlannedTask {
 
 /// One developer, and these tasks.
 fn world(preemption: Preemption, tasks: Vec<PlannedTask>) -> World {
-    let mut world = World::empty();
-    let seats = BTreeMap::from([(Role::Developer, 1)]);
-    world.must(Command::ConfigureTeam { seats, workers_max: 1 });
     let queue = QueuePolicy { preemption, ..QueuePolicy::default() };
-    let settings = Box::new(Settings { queue, ..Settings::default() });
-    world.must(Command::ChangeSettings { settings, by: ann() });
+    ruled(1, Settings { queue, ..Settings::default() }, Budget::default(), tasks)
+}
+
+/// So many developers under these rules, and these tasks.
+fn ruled(developers: u32, settings: Settings, budget: Budget, tasks: Vec<PlannedTask>) -> World {
+    let mut world = World::empty();
+    let seats = BTreeMap::from([(Role::Developer, developers)]);
+    world.must(Command::ConfigureTeam { seats, workers_max: developers });
+    world.must(Command::ChangeSettings { settings: Box::new(settings), by: ann() });
     // Nobody is silent or slow here.
     let attempt_timeout_ms = BTreeMap::from([(Role::Developer, 600 * MINUTE)]);
-    let policy = Policy { attempt_timeout_ms, lease_ttl_ms: 600 * MINUTE, ..Policy::default() };
+    let lease_ttl_ms = 600 * MINUTE;
+    let policy = Policy { attempt_timeout_ms, lease_ttl_ms, budget, ..Policy::default() };
     world.must(open(tasks, policy));
     world.chores();
     world
+}
+
+/// One provider with a model of every tier, all priced, that takes so many agents at a time.
+fn routed(agents: u64) -> Settings {
+    let model = |tier: Tier| Model {
+        name: format!("a-{tier}").into(),
+        provider: Provider::new("a"),
+        lineage: Lineage("a".into()),
+        tier,
+        strengths: [].into(),
+        enabled: true,
+    };
+    let models: Vec<Model> = Tier::ALL.map(model).to_vec();
+    let mut settings = Settings::default();
+    let price = Price { input: Usd::cents(1), output: Usd::cents(1) };
+    settings.prices.models = models.iter().map(|m| (m.name.to_string(), price)).collect();
+    let (shards, models) = ([].into(), Catalogue(models));
+    settings.routing = Some(routing::Policy { models, shards, ..routing::Policy::default() });
+    let demand = settings.rate.demand;
+    settings.rate.others = Throughput {
+        requests_per_min: agents * u64::from(demand.requests_per_minute),
+        tokens_per_min: agents * u64::from(demand.tokens_per_minute),
+    };
+    assert_eq!(u64::from(settings.rate.agents_max(&Provider::new("a"))), agents);
+    settings
 }
 
 fn urgent(world: &mut World, name: &str) {
@@ -120,16 +154,121 @@ fn an_attempt_that_has_just_begun_or_gave_way_often_goes_on() {
     assert_eq!(world.task("long").gave_way, 2);
 }
 
-/// Whoever could not start anyway does not get anybody's seat.
+/// Whoever could not start anyway does not get anybody's seat: for the best model there is no
+/// price, and without one nothing starts.
 #[test]
 fn nobody_makes_room_for_what_cannot_start() {
+    let mut settings = routed(2);
+    let other = PlannedTask { kind: TaskKind::Refactor, ..piece("other", Priority::Critical, 1) };
+    let long = piece("long", Priority::Medium, 9);
+    let tasks = || vec![long.clone(), other.clone()];
+    let mut priced = ruled(1, settings.clone(), Budget::default(), tasks());
+    assert_eq!(worker(&priced), "other", "with a price it would have gone first");
+    priced.succeed("other");
+    settings.prices.models.remove("a-premium");
+    let mut world = ruled(1, settings, Budget::default(), tasks());
+    for _ in 0..4 {
+        assert_eq!(interrupted(&operation(&mut world, "long")), None);
+    }
+    assert_eq!(worker(&world), "long");
+}
+
+/// Where nobody works, order alone is enough.
+#[test]
+fn the_most_urgent_goes_first_after_a_pause() {
     let long = piece("long", Priority::Medium, 6);
     let mut world = world(Preemption::Critical, vec![long, piece("other", Priority::Low, 1)]);
     operation(&mut world, "long");
     urgent(&mut world, "other");
     world.must(Command::PauseMission { mission: M1, reason: "lunch".into(), by: ann() });
     world.must(Command::ResumeMission { mission: M1, by: ann() });
-    assert_eq!(worker(&world), "other", "ordering alone is enough where nobody works");
+    assert_eq!(worker(&world), "other");
+}
+
+/// A seat is free, and what is missing is what the running attempt holds: the provider takes one
+/// agent at a time, or the best models work one after the other.
+#[test]
+fn a_critical_task_gets_the_provider_or_the_tier_of_who_makes_room() {
+    let best = |id, priority, operations| PlannedTask {
+        kind: TaskKind::Refactor,
+        ..piece(id, priority, operations)
+    };
+    let long = |id| piece(id, Priority::Medium, 6);
+    for (agents, tasks) in [
+        (1, vec![long("long"), piece("other", Priority::Low, 1)]),
+        (5, vec![best("long", Priority::Medium, 6), best("other", Priority::Low, 1)]),
+    ] {
+        let mut world = ruled(2, routed(agents), Budget::default(), tasks);
+        assert_eq!(worker(&world), "long");
+        operation(&mut world, "long");
+        urgent(&mut world, "other");
+        assert_eq!(worker(&world), "long", "nothing is cut off");
+        let events = operation(&mut world, "long");
+        let to = world.task("other").id;
+        let gave_way = Some((world.task("long").id, Interruption::GaveWay { to }));
+        assert_eq!(interrupted(&events), gave_way, "{agents}");
+        assert_eq!(world.working(), ["other".to_owned()].into());
+    }
+}
+
+/// The money that an attempt has left is free with its bill; the urgent task is promised it.
+#[test]
+fn a_critical_task_gets_the_money_of_who_makes_room() {
+    let (mission_usd_max, attempt_usd_max) = (Usd::cents(199), Usd::cents(100));
+    let budget = Budget { mission_usd_max, attempt_usd_max };
+    let tasks = vec![piece("long", Priority::Medium, 6), piece("other", Priority::Low, 1)];
+    let mut world = ruled(2, Settings::default(), budget, tasks);
+    assert_eq!(world.working(), ["long".to_owned()].into(), "there is money for one");
+    operation(&mut world, "long");
+    urgent(&mut world, "other");
+    let fence = world.fence_of("long");
+    let events = operation(&mut world, "long");
+    let to = world.task("other").id;
+    let gave_way = Some((world.task("long").id, Interruption::GaveWay { to }));
+    assert_eq!(interrupted(&events), gave_way);
+    assert_eq!(world.working(), [].into(), "what it cost is not known yet");
+    let spent = Spending { usd: Usd::cents(30), ..Spending::default() };
+    world.must(Command::ReportSpending { fence, spent });
+    assert_eq!(world.working(), ["other".to_owned()].into());
+}
+
+/// An attempt does not make room for what can start beside it: an answer that comes at the same
+/// moment as the finished operation frees an urgent task, and a seat is free.
+#[test]
+fn nobody_makes_room_where_there_is_room() {
+    let tasks = vec![piece("long", Priority::Medium, 6), piece("other", Priority::Critical, 1)];
+    let mut world = ruled(2, routed(5), Budget::default(), tasks);
+    world.finish("other", asked("q1"));
+    operation(&mut world, "long");
+    world.wait(MINUTE);
+    let (fence, task) = (world.fence_of("long"), world.task("other").id);
+    let (resume_id, input) = ("q1".into(), "a".into());
+    let answer = Command::AnswerCheckpoint { task, resume_id, input, by: ann() };
+    let kept = Command::CompleteOperation { fence, index: 1, change: commit(7) };
+    let events = world.together(vec![answer, kept]);
+    assert_eq!((interrupted(&events), world.refused.as_slice()), (None, &[][..]));
+    assert_eq!(world.working().len(), 2);
+}
+
+/// QUE-14, `all`: a task that is better by the margin gets the seat, one that is less so does not.
+#[test]
+fn where_all_may_preempt_the_margin_decides() {
+    for (margin, gives_way) in [(60, true), (61, false)] {
+        let queue = QueuePolicy {
+            preemption: Preemption::All,
+            preempt_margin_points: margin,
+            ..QueuePolicy::default()
+        };
+        let tasks = vec![piece("long", Priority::Low, 6), piece("other", Priority::Low, 1)];
+        let settings = Settings { queue, ..Settings::default() };
+        let mut world = ruled(1, settings, Budget::default(), tasks);
+        operation(&mut world, "long");
+        let task = world.task("other").id;
+        // Sixty points more than LOW.
+        world.must(Command::SetPriority { task, priority: Priority::High, by: ann() });
+        let events = operation(&mut world, "long");
+        assert_eq!(interrupted(&events).is_some(), gives_way, "{margin}");
+    }
 }
 
 /// A world of one seat in which every attempt finishes an operation a minute and people change

@@ -1,7 +1,9 @@
 //! Rules of providers at the engine: routes, rate limits, breakers.
 
 use crate::fixture::{M1, World, ann, done, failed, open, task};
-use kapelle_core::breaker::{Breaker, BreakerKey, BreakerPolicy, BreakerRefusal, Reset};
+use kapelle_core::breaker::{
+    Breaker, BreakerKey, BreakerPolicy, BreakerRefusal, InvalidBreakerPolicy, Reset,
+};
 use kapelle_core::command::{AttemptOutcome, Spending};
 use kapelle_core::escalation::Cause;
 use kapelle_core::event::{Interruption, PauseReason};
@@ -12,8 +14,10 @@ use kapelle_core::policy::Policy;
 use kapelle_core::price::Price;
 use kapelle_core::rate::{self, Provider, Throughput};
 use kapelle_core::report::Usage;
-use kapelle_core::routing::{self, Catalogue, Lineage, Model, NoRoute, Reason, Route, Tier};
-use kapelle_core::settings::Settings;
+use kapelle_core::routing::{
+    self, Catalogue, InvalidCatalogue, Lineage, Model, NoRoute, Reason, Route, Tier,
+};
+use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::state::UNROUTED;
 use kapelle_core::{Actor, Command, Event, Refusal, Usd, why};
 
@@ -126,7 +130,34 @@ fn a_failure_of_the_model_moves_work_up_a_tier() {
     assert!(second.reasons.contains(&waterfall), "{second}");
     world.finish("1", failed(FailureKind::Network));
     world.wait(60_000);
-    assert_eq!(route(&world).tier, Tier::Eco, "a lost connection fails on any model");
+    assert_eq!(route(&world).tier, Tier::Standard, "a lost connection is no reason to go back");
+}
+
+/// A lost connection fails on any model, so it moves nobody up.
+#[test]
+fn a_failure_that_no_model_could_have_helped_keeps_the_tier() {
+    let docs = PlannedTask { kind: TaskKind::Docs, ..task("1", &[]) };
+    let mut world = world(routed(), vec![docs]);
+    world.finish("1", failed(FailureKind::Network));
+    world.wait(60_000);
+    assert_eq!(route(&world).tier, Tier::Eco);
+}
+
+/// RTE-05: the tier that a phase needed holds for the next one too, and no more than that: what
+/// went well on it is no failure of it.
+#[test]
+fn the_next_phase_goes_on_where_the_last_one_ended_well() {
+    let docs = PlannedTask { kind: TaskKind::Docs, ..task("1", &[]) };
+    let mut world = World::empty();
+    change(&mut world, routed());
+    world.must(open(vec![docs], crate::fixture::test_first()));
+    world.chores();
+    world.finish("1", failed(FailureKind::AgentError));
+    world.wait(60_000);
+    assert_eq!(route(&world).tier, Tier::Standard);
+    world.succeed("1");
+    assert_eq!(world.working(), ["1".to_owned()].into(), "green");
+    assert_eq!(route(&world).tier, Tier::Standard);
 }
 
 /// RTE-01: the dearest models work one after the other.
@@ -407,6 +438,15 @@ fn breakers_and_rate_limits_survive_a_restart() {
     world.restart();
     assert_eq!(world.state().breakers(), &before);
     assert!(world.working().is_empty());
+    let mut world = self::world(Settings::default(), vec![task("1", &[])]);
+    world.finish("1", limited(Some(30_000)));
+    let until = world.now.plus_ms(30_000);
+    world.restart();
+    let parked: Vec<_> = world.state().permits().parked_providers().collect();
+    assert_eq!(parked, [(&Provider::new(UNROUTED), until)]);
+    assert!(world.working().is_empty());
+    world.wait(30_000);
+    assert_eq!(world.working(), ["1".to_owned()].into());
 }
 
 #[test]
@@ -417,11 +457,12 @@ fn rules_of_providers_that_cannot_work_are_refused() {
         break_it(&mut settings);
         world.send(Command::ChangeSettings { settings: Box::new(settings), by: ann() })
     };
-    for wrong in [
-        refused(|settings| settings.routing.as_mut().unwrap().models.0.clear()),
-        refused(|settings| settings.rate.park_ms = 0),
-        refused(|settings| settings.breakers.failures_max = 0),
-    ] {
-        assert!(matches!(wrong, Err(Refusal::InvalidSettings(_))), "{wrong:?}");
-    }
+    let models = refused(|settings| settings.routing.as_mut().unwrap().models.0.clear());
+    let invalid = |wrong| Err(Refusal::InvalidSettings(wrong));
+    assert_eq!(models, invalid(InvalidSettings::Routing(InvalidCatalogue::Empty)));
+    let max_ms = kapelle_core::limits::PARKED_MS_MAX;
+    let parking = InvalidSettings::Rate(rate::InvalidPolicy::Park { max_ms });
+    assert_eq!(refused(|settings| settings.rate.park_ms = 0), invalid(parking));
+    let breakers = InvalidSettings::Breakers(InvalidBreakerPolicy::NoFailures);
+    assert_eq!(refused(|settings| settings.breakers.failures_max = 0), invalid(breakers));
 }

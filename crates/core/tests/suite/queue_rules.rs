@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use kapelle_core::agents::{Disk, Hardware, Profile, TeamRules};
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::{Budget, Policy};
+use kapelle_core::price::Price;
 use kapelle_core::queue::{
-    Because, Bound, Contention, Domains, Pick, QueuePolicy, Strategy, Territories,
+    Because, Bound, Concurrency, Contention, Domains, Pick, QueuePolicy, Strategy, Territories,
 };
+use kapelle_core::rate::{Provider, Throughput};
+use kapelle_core::routing::{self, Catalogue, Lineage, Model, Tier};
 use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
 use kapelle_core::{Actor, AgentId, Command, Event, Refusal, Role, TaskId, Usd};
@@ -396,26 +400,35 @@ fn a_task_goes_only_to_who_may_work_on_its_files() {
 /// C-02: the bound that holds everyone back is named.
 #[test]
 fn a_task_that_waits_for_room_says_what_bounds_it() {
-    let mut world = world(2, Settings::default(), vec![task("a", &[]), task("b", &[])]);
+    let mut world = World::empty();
     let seats = BTreeMap::from([(Role::Developer, 3)]);
     world.must(Command::ConfigureTeam { seats, workers_max: 1 });
+    world.must(open(vec![task("a", &[]), task("b", &[])], Policy::default()));
+    world.chores();
+    assert_eq!(world.working(), ["a".to_owned()].into(), "two seats are free, no worker is");
+    let why = "waits for its turn: 1 at the same time, bound by the number of workers";
+    assert_eq!(why_of(&world, "b"), why);
     world.succeed("a");
-    world.must(Command::PauseMission { mission: M1, reason: "lunch".into(), by: ann() });
-    world.must(Command::ResumeMission { mission: M1, by: ann() });
     assert_eq!(world.working(), ["b".to_owned()].into());
-    assert_eq!(
-        world.state().concurrency().to_string(),
-        "1 at the same time, bound by the number of workers"
-    );
 }
 
-/// C-02: of workers, the machine, and the money that is left, the least binds and is named.
+/// C-02: of workers, the machine, the providers and the money that is left, the least binds and is
+/// named, and no more run than it says.
 #[test]
 fn the_least_of_all_bounds_is_named() {
     let tasks = || vec![task("a", &[]), task("b", &[]), task("c", &[])];
-    let bound = |world: &World| world.state().concurrency().bound;
+    let bound = |world: &World| {
+        let Concurrency { limit, bound } = world.state().concurrency();
+        (limit, bound, world.working().len())
+    };
     let wide = world(3, Settings::default(), tasks());
-    assert_eq!(bound(&wide), Bound::Workers);
+    assert_eq!(bound(&wide), (3, Bound::Workers, 3));
+    let machine = Some(Hardware { ram_mb: 8_192, cores: 2, disk: Some(Disk::Ssd) });
+    let team = TeamRules { profile: Some(Profile::Recommended), machine };
+    let small = world(3, Settings { team, ..Settings::default() }, tasks());
+    assert_eq!(bound(&small), (2, Bound::Resources, 2));
+    let slow = world(3, one_at_a_time(), tasks());
+    assert_eq!(bound(&slow), (1, Bound::ProviderLimit, 1));
     let mut poor = World::empty();
     let (mission_usd_max, attempt_usd_max) = (Usd::cents(300), Usd::cents(200));
     let budget = Budget { mission_usd_max, attempt_usd_max };
@@ -423,6 +436,26 @@ fn the_least_of_all_bounds_is_named() {
     poor.chores();
     let one = "1 at the same time, bound by the budget that is left";
     assert_eq!((poor.working().len(), poor.state().concurrency().to_string()), (1, one.into()));
+}
+
+/// One provider with one model, which takes one agent at a time.
+fn one_at_a_time() -> Settings {
+    let mut settings = Settings::default();
+    let model = |tier: Tier| Model {
+        name: format!("a-{tier}").into(),
+        provider: Provider::new("a"),
+        lineage: Lineage("a".into()),
+        tier,
+        strengths: [].into(),
+        enabled: true,
+    };
+    let models: Vec<Model> = Tier::ALL.map(model).to_vec();
+    let price = Price { input: Usd::cents(1), output: Usd::cents(1) };
+    settings.prices.models = models.iter().map(|m| (m.name.to_string(), price)).collect();
+    let (shards, models) = ([].into(), Catalogue(models));
+    settings.routing = Some(routing::Policy { models, shards, ..routing::Policy::default() });
+    settings.rate.others = Throughput { requests_per_min: 1, tokens_per_min: 1 };
+    settings
 }
 
 /// QUE-19, C-32: agents are started six at a time; one that is heard of makes room for the next.

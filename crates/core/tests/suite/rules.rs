@@ -105,6 +105,36 @@ fn straggler_cannot_finish_its_successor() {
     assert_eq!(world.fence_of("1"), new);
 }
 
+/// A clock that is corrected, or that of another machine, must not take back what has happened:
+/// no record is older than the one before it, and no wait begins anew.
+#[test]
+fn a_clock_that_is_set_back_takes_no_time_back() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    let before = world.now;
+    world.finish("1", failed(FailureKind::Network));
+    let until = match &world.task("1").stage {
+        kapelle_core::task::Stage::Backoff { until } => *until,
+        other => panic!("{other:?}"),
+    };
+    world.now = kapelle_core::Timestamp(1_000);
+    world.must(Command::PauseMission { mission: M1, reason: "lunch".into(), by: ann() });
+    world.restart();
+    world.must(Command::ResumeMission { mission: M1, by: ann() });
+    let times = world.journal.iter().map(|record| record.at);
+    assert!(times.is_sorted(), "{:?}", world.journal);
+    assert_eq!(world.journal.last().unwrap().at, before);
+    // What Kapelle only notes is no older either.
+    let (task, priority) = (world.task("1").id, kapelle_core::plan::Priority::High);
+    let noted = Command::SetPriority { task, priority, by: ann() };
+    let batch = world.engine.note(vec![((), noted)], world.now);
+    assert_eq!(batch.records[0].at, before);
+    let _ = world.engine.committed(batch);
+    world.now = until;
+    world.wait(0);
+    assert_eq!(world.working(), ["1".to_owned()].into());
+}
+
 #[test]
 fn a_result_counts_once() {
     let mut world = World::with(vec![task("1", &[])], checked());

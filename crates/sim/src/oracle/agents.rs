@@ -39,10 +39,11 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// Whether somebody of this role could take work now.
-    pub(super) fn has_seat(&self, role: Role, leases: &Leases) -> bool {
-        let mut of_role = self.staying.iter().filter(|agent| agent.role == role);
-        leases.count() < self.workers() && of_role.any(|agent| !leases.is_at_work(*agent))
+    /// Who of this role could take work now.
+    pub(super) fn free(&self, role: Role, leases: &Leases) -> impl Iterator<Item = AgentId> {
+        let room = leases.count() < self.workers();
+        let of_role = self.staying.iter().copied().filter(move |agent| agent.role == role);
+        of_role.filter(move |agent| room && !leases.is_at_work(*agent))
     }
 
     fn workers(&self) -> usize {

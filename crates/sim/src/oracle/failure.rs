@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use kapelle_core::approval::{OverrideAction, Subject};
 use kapelle_core::breaker::{Breaker, BreakerKey};
 use kapelle_core::council::{CouncilId, Summons};
-use kapelle_core::escalation::{Cause, DeadLetter, Matter, NoticePolicy, Trouble};
-use kapelle_core::event::PauseReason;
+use kapelle_core::escalation::{Cause, DeadLetter, HumanBecause, Matter, NoticePolicy, Trouble};
+use kapelle_core::event::{Interruption, PauseReason};
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::policy::Policy;
-use kapelle_core::{Event, MissionId, Record, Role, TaskId, Timestamp};
+use kapelle_core::task::{Stage, Task};
+use kapelle_core::{Event, MissionId, Record, Role, State, TaskId, Timestamp};
 
 use super::waves::Waves;
 use super::{Facts, Verdict, ensure};
@@ -19,6 +20,8 @@ use crate::agents::HOST_TROUBLE;
 const HOUR_MS: u64 = 60 * 60 * 1_000;
 /// Attempts in a row that a host may abandon before its mission is paused.
 const ABANDONED_MAX: u32 = 5;
+/// Losses in a row after which a task works alone.
+const LOST_ALONE_AFTER: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Failures {
@@ -49,6 +52,8 @@ struct Trial {
     council: Option<CouncilId>,
     /// A council has said what to try.
     advised: bool,
+    /// Hosts that were lost in a row while they worked on it.
+    lost: u32,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +67,8 @@ struct Tally {
 }
 
 impl Failures {
-    pub(super) fn observe(&mut self, record: &Record, facts: &Facts) -> Verdict {
+    pub(super) fn observe(&mut self, record: &Record, facts: &Facts, before: &State) -> Verdict {
+        self.note_loss(&record.event);
         match &record.event {
             Event::TeamChanged { seats, .. } => {
                 self.orchestrators = seats.get(&Role::Orchestrator).copied().unwrap_or(0);
@@ -74,6 +80,7 @@ impl Failures {
                 })?;
                 // Whoever turned it down was asked again, or ordered otherwise.
                 self.turned_down.remove(task);
+                self.judge_company(*task, before)?;
             }
             Event::AttemptFailed { task, fence, failure } => {
                 ensure(failure.message != HOST_TROUBLE, || {
@@ -161,6 +168,57 @@ impl Failures {
         Ok(())
     }
 
+    fn note_loss(&mut self, event: &Event) {
+        match event {
+            Event::AttemptInterrupted {
+                task,
+                cause: Interruption::HostRestarted | Interruption::LeaseExpired,
+                ..
+            } => {
+                let trial = self.trial(*task);
+                trial.lost += 1;
+                trial.failures += 1;
+            }
+            // Something came of it, or a person wants it to begin anew.
+            Event::AttemptInterrupted { task, cause: Interruption::ProviderParked, .. }
+            | Event::AttemptFinished { task, .. }
+            | Event::AttemptFailed { task, .. }
+            | Event::CheckpointRaised { task, .. }
+            | Event::OperationCompleted { task, .. }
+            | Event::TaskRequeued { task, .. } => self.trial(*task).lost = 0,
+            Event::Overridden { order, .. } => match order.action {
+                OverrideAction::ForceComplete | OverrideAction::Reset { .. } => {
+                    self.trial(order.task).lost = 0;
+                }
+                OverrideAction::SkipStep { .. } | OverrideAction::Reassign { .. } => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// Whether the task may be what takes its hosts down.
+    pub(super) fn is_suspect(&self, task: TaskId) -> bool {
+        self.tasks.get(&task).is_some_and(|trial| trial.lost >= LOST_ALONE_AFTER)
+    }
+
+    /// Whether a suspect works, or waits to: then seats are empty for good reason.
+    pub(super) fn has_suspect(&self, shadow: &State) -> bool {
+        let busy = |task: &&Task| matches!(task.stage, Stage::Working { .. } | Stage::Ready);
+        shadow.tasks().filter(busy).any(|task| self.is_suspect(task.id))
+    }
+
+    /// A suspect works alone.
+    fn judge_company(&self, task: TaskId, before: &State) -> Verdict {
+        let mut others = before.leases().map(|(_, lease)| lease.task);
+        let beside = match self.is_suspect(task) {
+            true => others.next(),
+            false => others.find(|other| self.is_suspect(*other)),
+        };
+        ensure(beside.is_none(), || {
+            format!("{task:?} starts beside {beside:?}, and hosts were lost with one of them")
+        })
+    }
+
     fn observe_mission(&mut self, event: &Event) {
         match event {
             Event::MissionPaused { mission, reason, .. } => {
@@ -230,7 +288,21 @@ impl Failures {
     ) -> Verdict {
         let mission = facts.task(task)?.mission;
         let rules = &facts.mission(mission)?.policy;
-        ensure(self.exhausted(task, rules), || format!("{task:?} was given up with retries left"))?;
+        let by_loss =
+            letter.is_some_and(|letter| matches!(letter.because, HumanBecause::HostLost { .. }));
+        let trial = self.trial(task);
+        if by_loss {
+            let (lost, max) = (std::mem::take(&mut trial.lost), rules.escalation.lost_max);
+            ensure(lost >= max, || format!("{task:?} was given up after {lost} of {max} losses"))?;
+            let last = letter.and_then(|letter| letter.story.last()).map(|l| l.failure.clone());
+            trial.last = last
+                .filter(|last| last.kind == FailureKind::Hang)
+                .map(|last| (Trouble::HostLost, last));
+        } else {
+            ensure(self.exhausted(task, rules), || {
+                format!("{task:?} was given up with retries left")
+            })?;
+        }
         let trial = self.trial(task);
         let Some((_, failure)) = trial.last.take() else {
             return Err(format!("{task:?} was given up, but nothing failed"));
@@ -302,6 +374,12 @@ impl Failures {
         for (id, task) in facts.tasks() {
             let mission = facts.mission(task.mission)?;
             let gave_up = self.dead.contains(&id);
+            let (lost, max) =
+                (self.tasks.get(&id).map_or(0, |t| t.lost), mission.policy.escalation.lost_max);
+            let goes_on = !mission.paused && !mission.ended && !self.blocked.contains(&id);
+            ensure(lost < max || !goes_on || gave_up, || {
+                format!("{id:?} goes on, although it lost {lost} hosts in a row")
+            })?;
             if mission.ended || task.merged.is_some() || task.rolled_back || gave_up {
                 continue;
             }
@@ -324,6 +402,7 @@ impl Failures {
         let Some((trouble, _)) = &trial.last else { return false };
         let max = match trouble {
             Trouble::TestsFail => rules.escalation.test_fixes_max,
+            Trouble::HostLost => 0,
             Trouble::Failure(kind) => {
                 let set = rules.escalation.retries_max.get(kind).copied();
                 set.unwrap_or_else(|| kind.retries_max())

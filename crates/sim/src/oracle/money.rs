@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kapelle_core::agents::PERMANENT_ROLES;
 use kapelle_core::calendar::Span;
 use kapelle_core::council::{CouncilId, Size};
 use kapelle_core::event::Interruption;
@@ -12,7 +13,7 @@ use kapelle_core::ledger::{Drawn, Limit, Policy, Pool, Purpose, Purse, Reservati
 use kapelle_core::report::Usage;
 use kapelle_core::task::Task;
 use kapelle_core::time::MINUTE_MS;
-use kapelle_core::{AgentId, Event, Fence, MissionId, Record, Role, State, TaskId, Timestamp, Usd};
+use kapelle_core::{AgentId, Event, Fence, MissionId, Record, State, TaskId, Timestamp, Usd};
 
 use super::{Facts, Verdict, ensure};
 
@@ -32,6 +33,8 @@ pub(super) struct Books {
     /// Attempts that ended without a bill, and whose money was given back.
     unbilled: BTreeMap<Fence, Claim>,
     billed: BTreeSet<Fence>,
+    /// Who was added to the team because of the load.
+    extra: BTreeSet<AgentId>,
     flow: Flow,
     minute: Vec<(Timestamp, Usd)>,
     halted: Option<Timestamp>,
@@ -80,6 +83,15 @@ impl Books {
         match &record.event {
             Event::SettingsChanged { settings, .. } => self.rules = settings.money.clone(),
             Event::SessionStarted => self.session += 1,
+            Event::AgentAdded { agent, .. } => drop(self.extra.insert(*agent)),
+            Event::TeamChanged { seats, .. } => {
+                let configured = |agent: &AgentId| {
+                    let seats = seats.get(&agent.role).copied().unwrap_or(0);
+                    agent.seat <= seats
+                        || (agent.seat == 1 && PERMANENT_ROLES.contains(&agent.role))
+                };
+                self.extra.retain(|agent| !configured(agent));
+            }
             Event::MissionOpened { mission, policy, .. } => {
                 self.caps.insert(*mission, policy.budget.mission_usd_max);
             }
@@ -427,6 +439,7 @@ impl Books {
             Scope::Pool(..) => None,
             Scope::Session(_) => Some(Scope::Session(self.session)),
             Scope::Day(_) => Some(Scope::Day(Span::Day.number(at))),
+            Scope::ScalingDay(_) => Some(Scope::ScalingDay(Span::Day.number(at))),
             Scope::Week(_) => Some(Scope::Week(Span::Week.number(at))),
             Scope::Month(_) => Some(Scope::Month(Span::Month.number(at))),
             other => Some(*other),
@@ -520,8 +533,14 @@ impl Books {
         })
     }
 
-    /// Whether an attempt at this task fits every cap, whoever of its role makes it.
-    pub(super) fn affords(&self, task: &Task, role: Role, attempt: Usd, now: Timestamp) -> bool {
+    /// Whether an attempt at this task by one of these fits every cap.
+    pub(super) fn affords(
+        &self,
+        task: &Task,
+        mut by: impl Iterator<Item = AgentId>,
+        attempt: Usd,
+        now: Timestamp,
+    ) -> bool {
         let purpose = if task.retrying { Purpose::Retry } else { Purpose::Work };
         let estimate = match purpose {
             Purpose::Retry => {
@@ -538,14 +557,13 @@ impl Books {
         let pools = Pool::open_to(purpose, task.priority);
         let has_pool = pools.iter().any(|pool| fits(Scope::Pool(day, *pool)));
         let drawn = Drawn { pool: None, purpose, estimate };
-        let fits_for = |seat| {
-            let agent = AgentId { role, seat };
+        let fits_for = |agent| {
             self.scopes(task.mission, Some(task.id), Some(agent), &drawn, now).into_iter().all(fits)
         };
         self.halted.is_none()
             && self.has_tokens(task.mission)
             && (has_pool || self.rules.pools.is_none())
-            && (1..=SEATS_MAX).all(fits_for)
+            && by.any(fits_for)
     }
 
     /// Whether one more attempt, of a token at least, fits the mission's tokens.
@@ -577,6 +595,9 @@ impl Books {
             Scope::Month(Span::Month.number(at)),
         ];
         scopes.extend(drawn.pool.map(|pool| Scope::Pool(day, pool)));
+        if agent.is_some_and(|agent| self.extra.contains(&agent)) {
+            scopes.push(Scope::ScalingDay(day));
+        }
         if drawn.purpose == Purpose::Retry {
             scopes.push(Scope::Retries(mission));
         }
@@ -611,13 +632,10 @@ impl Books {
             Scope::Pool(_, pool) => Some(self.rules.pools?.of(pool, caps.day_usd_max?)),
             Scope::CouncilDay(_) => caps.council_day_usd_max,
             Scope::CouncilWeek(_) => caps.council_week_usd_max,
-            Scope::ScalingDay(_) => None,
+            Scope::ScalingDay(_) => caps.scaling_day_usd_max,
         }
     }
 }
-
-/// No team of this world has more seats for a role.
-const SEATS_MAX: u32 = 8;
 
 /// Retries are admitted by what they will probably cost.
 fn weight(scope: Scope, worst: Usd, estimate: Usd) -> Usd {

@@ -14,6 +14,9 @@ use kapelle_core::settings::Settings;
 use kapelle_core::task::Stage;
 use kapelle_core::{AgentId, Event, Fence, MissionId, Record, Role, State, TaskId, Timestamp};
 
+use super::agents::Agents;
+use super::failure::Failures;
+use super::leases::Leases;
 use super::money::Books;
 use super::providers::Providers;
 use super::{Facts, Verdict, ensure};
@@ -48,6 +51,16 @@ struct Rival {
     anywhere: bool,
 }
 
+/// What it takes to start something, and who keeps the books of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Means<'a> {
+    pub books: &'a Books,
+    pub providers: &'a Providers,
+    pub agents: &'a Agents,
+    pub leases: &'a Leases,
+    pub failures: &'a Failures,
+}
+
 #[derive(Debug)]
 struct Waiting {
     mission: MissionId,
@@ -69,7 +82,7 @@ impl Queue {
         &mut self,
         record: &Record,
         facts: &Facts,
-        (books, providers): (&Books, &Providers),
+        means: Means<'_>,
         shadow: &State,
     ) -> Verdict {
         let kept = self.kept.take();
@@ -137,11 +150,12 @@ impl Queue {
                 self.judge_serial(*task, facts, shadow)?;
                 self.judge_launch(*fence, shadow)?;
                 let bound = self.bound.remove(task);
-                if *because == Some(Because::OwnQueue) {
+                if means.failures.is_suspect(*task) {
+                    // It goes when it can be alone.
+                } else if *because == Some(Because::OwnQueue) {
                     ensure(bound == Some(*agent), || format!("nobody gave {task:?} to {agent}"))?;
                 } else {
-                    let rivals = (books, providers);
-                    let rivals = self.rivals(*task, facts, rivals, (shadow, record.at))?;
+                    let rivals = self.rivals(*task, facts, means, (shadow, record.at))?;
                     self.judge_order(*task, *pick, &rivals, record.at)?;
                 }
                 if let Some(lock) = self.taken.take() {
@@ -267,13 +281,13 @@ impl Queue {
         }
     }
 
-    /// All who wait for the same role in missions that may start something, and whether money is
-    /// there for whichever agent takes them.
+    /// All who wait for the same role in missions that may start something, and whether somebody
+    /// is free to take them and can pay.
     fn rivals(
         &self,
         granted: TaskId,
         facts: &Facts,
-        (books, providers): (&Books, &Providers),
+        Means { books, providers, agents, leases, failures }: Means<'_>,
         (shadow, now): (&State, Timestamp),
     ) -> Result<Vec<Rival>, String> {
         let role = |id: TaskId| -> Option<Role> {
@@ -288,8 +302,9 @@ impl Queue {
             let attempt = mission.policy.budget.attempt_usd_max;
             let stopped = mission.paused || mission.ended;
             let held = self.holds(*id) || !providers.are_free(task.mission);
+            let held = held || failures.is_suspect(*id);
             if Some(role) == wanted && !held && !stopped {
-                let paid = books.affords(task, role, attempt, now);
+                let paid = books.affords(task, agents.free(role, leases), attempt, now);
                 let anywhere = self.is_anywhere(*id, role);
                 rivals.push(Rival { task: *id, paid, anywhere });
             }

@@ -322,7 +322,7 @@ fn the_starter_profile_stops_at_ten_dollars_a_day() {
 /// C-38, WRK-27: warns at 80 %, stops at 100 % and not at the 50 % of the example (E-33).
 #[test]
 fn scaling_stops_when_its_budget_is_used_up() {
-    let mut ledger = Ledger::new(Policy::default());
+    let mut ledger = capped(|caps| caps.scaling_day_usd_max = Some(Usd::cents(500)));
     let extra = Account { crew: Crew::Extra, task: None, ..account() };
     assert_eq!(ledger.scale_up(NOON), Ok(None));
     spend(&mut ledger, extra.clone(), 250).unwrap();

@@ -226,6 +226,7 @@ impl State {
         match &order.action {
             OverrideAction::SkipStep { step } => self.skip(id, *step),
             OverrideAction::ForceComplete => {
+                self.forget_losses(id);
                 self.drop_check(id);
                 if self.task(id).is_some_and(|t| t.stage == Stage::DeadLetter) {
                     self.settle_notice(self.cause_of(id), Some(id));
@@ -240,6 +241,7 @@ impl State {
                 self.release_dependents(id);
             }
             OverrideAction::Reset { step } => {
+                self.forget_losses(id);
                 self.drop_check(id);
                 let place = self.place_of(id, *step);
                 self.with_task(id, |t| {

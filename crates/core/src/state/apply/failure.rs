@@ -1,9 +1,11 @@
 //! Failures: what is remembered of them, who is told, and how a task comes back.
 
-use crate::escalation::{Cause, Hands, Hardship, Next, Notify};
-use crate::event::{Event, PauseReason};
-use crate::failure::Failure;
+use crate::escalation::{Cause, Hands, Hardship, Next, Notify, Trouble};
+use crate::event::{Event, Interruption, PauseReason};
+use crate::failure::{Failure, FailureKind};
 use crate::ids::{MissionId, TaskId};
+use crate::limits;
+use crate::routing::Failed;
 use crate::state::failure::failed_attempt;
 use crate::state::{Billed, State, Timer};
 use crate::task::Stage;
@@ -14,6 +16,9 @@ impl State {
         match event {
             Event::TroubleMet { task, trouble, next } => {
                 self.doubt_advice(*task, *trouble);
+                if *trouble == Trouble::HostLost {
+                    self.condemn(*task);
+                }
                 self.with_hardship(*task, |hardship| {
                     hardship.ladder.taken(*trouble, next);
                     hardship.by = match next {
@@ -34,6 +39,7 @@ impl State {
                 }
             }
             Event::TaskDeadLettered { task, letter } => {
+                self.forget_losses(*task);
                 self.move_to(*task, Stage::DeadLetter);
                 self.with_mission_of(*task, |m| m.failure_rate.failed());
                 if let Some(letter) = letter {
@@ -60,8 +66,10 @@ impl State {
                 }
                 self.mend_waves(*task);
                 self.note_more_work(*task);
+                self.forget_losses(*task);
                 self.with_task(*task, |t| {
                     t.failures.clear();
+                    t.outgrown = None;
                     t.begin_anew();
                     (t.started, t.retrying, t.resume) = (false, false, None);
                 });
@@ -80,6 +88,41 @@ impl State {
         }
     }
 
+    /// The task was lost with its host. Its story tells of it; its retries do not.
+    pub(in crate::state) fn lose(&mut self, id: TaskId, cause: Interruption) {
+        let message = match cause {
+            Interruption::HostRestarted => "its host went down",
+            _ => "its host was silent until the lease ran out",
+        };
+        let failure = Failure::new(FailureKind::Hang, message);
+        let told = self.task(id).and_then(|task| {
+            Some(failed_attempt(task, self.mission(task.mission)?, &failure, self.at))
+        });
+        if let Some(told) = told {
+            self.with_hardship(id, |hardship| hardship.story.failed(told));
+        }
+        self.with_task(id, |task| task.lost += 1);
+        if self.task(id).is_some_and(|task| task.lost >= limits::LOST_ALONE_AFTER) {
+            self.schedule.suspects.insert(id);
+        }
+    }
+
+    /// An attempt at it came to something: its hosts can carry it.
+    pub(in crate::state) fn forget_losses(&mut self, id: TaskId) {
+        if self.task(id).is_some_and(|task| task.lost > 0) {
+            self.with_task(id, |task| task.lost = 0);
+            self.schedule.suspects.remove(&id);
+        }
+    }
+
+    /// No host is given to the task any more; what was lost last is why.
+    fn condemn(&mut self, id: TaskId) {
+        let hardship = self.task(id).and_then(|task| task.hardship.as_ref());
+        let last = hardship.and_then(|h| h.story.last()).map(|last| last.failure.clone());
+        self.move_to(id, Stage::Failed { kind: FailureKind::Hang });
+        self.with_task(id, |task| task.last_failure = last.or(task.last_failure.take()));
+    }
+
     pub(in crate::state) fn fail(&mut self, id: TaskId, failure: &Failure) {
         let told = self.task(id).and_then(|task| {
             Some(failed_attempt(task, self.mission(task.mission)?, failure, self.at))
@@ -88,6 +131,10 @@ impl State {
         self.with_task(id, |task| {
             *task.failures.entry(failure.kind).or_default() += 1;
             task.last_failure = Some(failure.clone());
+            let failed = task.tier.map(|tier| Failed { tier, kind: failure.kind });
+            let failed = failed.filter(|failed| failed.was_the_model());
+            // What a better model failed at is not given back to a lesser one (RTE-05).
+            task.outgrown = failed.into_iter().chain(task.outgrown).max_by_key(|one| one.tier);
         });
         if let Some(told) = told {
             self.with_hardship(id, |hardship| hardship.story.failed(told));

@@ -17,6 +17,7 @@ impl State {
                 self.with_mission(*mission, |m| m.estimate = Some(estimate.clone()));
             }
             Event::OperationCompleted { task, index, change, .. } => {
+                self.forget_losses(*task);
                 self.with_task(*task, |t| {
                     t.operations.completed(*index);
                     t.unfinished = Some(change.clone());

@@ -74,6 +74,7 @@ impl State {
             self.schedule.queue.left(id);
             self.schedule.chains.closed(id);
             self.schedule.bound.remove(&id);
+            self.schedule.suspects.remove(&id);
             self.unlock(id);
         }
     }

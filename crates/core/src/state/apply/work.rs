@@ -8,7 +8,6 @@ use crate::ids::{Fence, TaskId};
 use crate::ledger::{Drawn, Purpose};
 use crate::money::Usd;
 use crate::report::ResumeData;
-use crate::state::money::account;
 use crate::state::{Billed, Lease, Live, State, Timer};
 use crate::task::Stage;
 use crate::time::Timestamp;
@@ -55,22 +54,7 @@ impl State {
                 self.fail(*task, failure);
             }
             Event::AttemptInterrupted { task, fence, cause } => {
-                let billed = match cause {
-                    Interruption::ProviderParked => Billed::AtItsEnd,
-                    Interruption::HostRestarted
-                    | Interruption::LeaseExpired
-                    | Interruption::MissionPaused
-                    | Interruption::Overridden
-                    | Interruption::WaveFell { .. }
-                    | Interruption::GaveWay { .. } => Billed::Later,
-                };
-                if let Interruption::GaveWay { to } = cause {
-                    self.with_task(*task, |t| t.gave_way += 1);
-                    self.schedule.queue.promised(*to);
-                }
-                self.end_attempt(*fence, billed, at);
-                self.with_checklist(*task, Checklist::interrupted);
-                self.move_to(*task, Stage::Ready);
+                self.interrupt(*task, *fence, *cause, at);
             }
             Event::CheckpointRaised { task, fence, question, change } => {
                 self.attempted(*task);
@@ -120,6 +104,27 @@ impl State {
         }
     }
 
+    fn interrupt(&mut self, task: TaskId, fence: Fence, cause: Interruption, at: Timestamp) {
+        let mut billed = Billed::Later;
+        match cause {
+            Interruption::HostRestarted | Interruption::LeaseExpired => self.lose(task, cause),
+            Interruption::ProviderParked => {
+                billed = Billed::AtItsEnd;
+                self.forget_losses(task);
+            }
+            Interruption::GaveWay { to } => {
+                self.with_task(task, |t| t.gave_way += 1);
+                self.schedule.queue.promised(to);
+            }
+            Interruption::MissionPaused
+            | Interruption::Overridden
+            | Interruption::WaveFell { .. } => {}
+        }
+        self.end_attempt(fence, billed, at);
+        self.with_checklist(task, Checklist::interrupted);
+        self.move_to(task, Stage::Ready);
+    }
+
     fn with_checklist(&mut self, id: TaskId, change: impl FnOnce(&mut Checklist)) {
         self.with_task(id, |task| {
             if let Some(list) = &mut task.checklist {
@@ -159,7 +164,7 @@ impl State {
         let Some(owner) = self.task(*task) else { return };
         let mission = owner.mission;
         let purpose = reservation.as_ref().map_or(Purpose::Work, |drawn| drawn.purpose);
-        let account = account(owner, *agent, purpose);
+        let account = self.account(owner, *agent, purpose);
         // Work that was interrupted by a question goes on; its phase began where it began.
         let began = owner.phase_base.clone().filter(|_| owner.unfinished.is_some());
         let since = began.unwrap_or_else(|| base.clone());
@@ -220,6 +225,7 @@ impl State {
 
     /// An attempt came to an end of its own: its host is able.
     fn attempted(&mut self, task: TaskId) {
+        self.forget_losses(task);
         self.with_mission_of(task, |m| m.abandoned = 0);
     }
 }
