@@ -11,7 +11,7 @@ use kapelle_conductor::Driver;
 use kapelle_conductor::project::{OpenError, Opened, Settings, open, store_path};
 use kapelle_core::flow::Phase;
 use kapelle_core::policy::Sandbox as Choice;
-use kapelle_core::{Command, Engine, Role};
+use kapelle_core::{Actor, Command, Engine, Refusal, Role};
 use kapelle_store::{Durability, Location, Reader};
 use kapelle_workspace::sandbox::Sandboxing;
 use kapelle_workspace::tmux::Tmux;
@@ -170,7 +170,14 @@ impl Project {
             other => Problem::environment(other),
         })?;
         let (seats, workers_max) = (self.config.seats(), self.config.workers_max());
-        opened.handle.send(Command::ConfigureTeam { seats, workers_max }).await?;
+        let by = Actor(person());
+        match opened.handle.send(Command::ConfigureTeam { seats, workers_max, by }).await {
+            // Whoever starts Kapelle need not be somebody who may say who works.
+            Err(kapelle_conductor::Error::Refused(why @ Refusal::People(_))) => {
+                say(format!("WARNING: the team stays as it is: {why}"));
+            }
+            configured => drop(configured?),
+        }
         Ok(opened)
     }
 
@@ -385,6 +392,11 @@ fn read_token(path: &Path) -> std::io::Result<Option<String>> {
 pub fn person() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
     let name = user.ok().flatten().map(|user| user.name);
+    // Kapelle signs with its own name; a user who is called so is nevertheless a person.
+    let name = name.map(|name| match name == Actor::kapelle().0 {
+        true => format!("user {name}"),
+        false => name,
+    });
     name.unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::effective()))
 }
 

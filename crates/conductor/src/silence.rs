@@ -53,7 +53,11 @@ mod tests {
     fn at_work() -> (Engine, Fence) {
         let mut engine = Engine::recover([]);
         let seats = BTreeMap::from([(Role::Developer, 1)]);
-        play(&mut engine, Command::ConfigureTeam { seats, workers_max: 1 }, BEGUN);
+        play(
+            &mut engine,
+            Command::ConfigureTeam { seats, workers_max: 1, by: Actor("ada".into()) },
+            BEGUN,
+        );
         let base: kapelle_core::Commit = "1".repeat(40).parse().unwrap();
         let hours = BTreeMap::from([(Role::Developer, 3_600_000)]);
         let policy =

@@ -238,9 +238,10 @@ fn delivery_line(state: &State, event: &Event) -> Option<Line> {
 /// The arms of `line` about the team; it names each of them, so none is forgotten.
 fn team_line(state: &State, event: &Event) -> Option<Line> {
     let told = match event {
-        Event::TeamChanged { seats, workers_max } => {
+        Event::TeamChanged { seats, workers_max, by } => {
             let seats: Vec<String> = seats.iter().map(|(role, n)| format!("{n} {role}")).collect();
-            Told::info(format!("team: {}; at most {workers_max} at work", seats.join(", ")))
+            let text = format!("team: {}; at most {workers_max} at work", seats.join(", "));
+            by.iter().fold(Told::info(text), Told::by)
         }
         Event::AgentAdded { agent, reason, by } => {
             Told::info(format!("Scaling up - spawning {agent} (reason: {reason})")).by(by)

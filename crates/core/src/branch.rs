@@ -89,7 +89,8 @@ mod tests {
         for wrong in
             ["a/{mission}/../b", "-x/{mission}", "a//{mission}", "A/{mission}", "{mission}~1"]
         {
-            assert!(template(wrong).validate().is_err(), "{wrong}");
+            let refused = InvalidTemplate::Name { template: wrong.into() };
+            assert_eq!(template(wrong).validate(), Err(refused));
         }
     }
 }

@@ -66,9 +66,11 @@ pub enum Command {
         commit: Commit,
         by: Actor,
     },
+    /// From a person.
     ConfigureTeam {
         seats: BTreeMap<Role, u32>,
         workers_max: u32,
+        by: Actor,
     },
 
     /// From a person: one agent more or less than there is.

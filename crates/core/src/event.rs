@@ -104,6 +104,9 @@ pub enum Event {
     TeamChanged {
         seats: BTreeMap<Role, u32>,
         workers_max: u32,
+        /// None in journals from before it was asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
     },
     /// One agent more than the configured team has.
     AgentAdded {

@@ -266,8 +266,12 @@ mod tests {
         assert!("a".repeat(40).parse::<Commit>().is_ok());
         assert!("0".repeat(64).parse::<Commit>().is_ok());
         for wrong in ["", "HEAD", "--force", &"a".repeat(39), &"A".repeat(40), &"g".repeat(40)] {
-            assert!(wrong.parse::<Commit>().is_err(), "{wrong:?} was taken for a commit");
+            let refused = ParseIdError { what: "a full commit hash", found: wrong.to_owned() };
+            assert_eq!(wrong.parse::<Commit>(), Err(refused));
         }
+        // Of a flood the beginning is enough to recognise it.
+        let flood = "x".repeat(1_000).parse::<Commit>().unwrap_err();
+        assert_eq!(flood.found, "x".repeat(60));
     }
 
     #[test]
@@ -276,8 +280,18 @@ mod tests {
         assert_eq!(agent.to_string().parse(), Ok(agent));
         assert_eq!("m7".parse(), Ok(MissionId(7)));
         assert_eq!(serde_json::to_string(&MissionId(7)).unwrap(), "\"m7\"");
-        assert!("developer".parse::<AgentId>().is_err());
-        assert!("7".parse::<MissionId>().is_err());
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused_by_name() {
+        for text in ["developer", "developer-", "developer-x", "cook-1", "-1"] {
+            let (what, found) = ("an agent such as developer-2", text.to_owned());
+            assert_eq!(text.parse::<AgentId>(), Err(ParseIdError { what, found }));
+        }
+        for text in ["7", "m", "mx", "m-1", ""] {
+            let (what, found) = ("a mission such as m1", text.to_owned());
+            assert_eq!(text.parse::<MissionId>(), Err(ParseIdError { what, found }));
+        }
     }
 
     #[test]

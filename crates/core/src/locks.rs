@@ -309,7 +309,8 @@ mod tests {
     #[test]
     fn a_lock_too_short_to_renew_is_no_policy() {
         assert_eq!(LockPolicy::default().validate(), Ok(()));
-        assert!(LockPolicy { ttl_ms: 9_999 }.validate().is_err());
+        let refused = InvalidLockPolicy { ttl_ms: 9_999, min_ms: 10_000 };
+        assert_eq!(LockPolicy { ttl_ms: 9_999 }.validate(), Err(refused));
     }
 
     #[derive(Debug, Clone)]

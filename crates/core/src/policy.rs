@@ -279,14 +279,24 @@ mod tests {
         assert_eq!(with(|p| p.flow = vec![Phase::Complete]), not_work);
         let many = Err(InvalidPolicy::TooManyPatterns { count: 101, max: 100 });
         assert_eq!(with(|p| p.tests = vec!["tests/**".into(); 101]), many);
-        assert!(with(|p| p.lease_ttl_ms = 10).is_err());
-        assert!(with(|p| p.budget.attempt_usd_max = Usd::cents(1_000_000)).is_err());
-        let empty = |p: &mut Policy| {
-            let reading = Reading::default();
-            let (name, command) = ("t".into(), " ".into());
-            p.checks = vec![Check { name, command, timeout_ms: 1, reading }];
-        };
-        assert_eq!(with(empty), Err(InvalidPolicy::EmptyCheck { name: "t".into() }));
+        let short = InvalidPolicy::TooShort { what: "lease_ttl_ms", min_ms: 1_000 };
+        assert_eq!(with(|p| p.lease_ttl_ms = 10), Err(short));
+        let (attempt, mission) = (Usd::cents(1_000_000), Policy::default().budget.mission_usd_max);
+        let over = InvalidPolicy::AttemptOverMission { attempt, mission };
+        assert_eq!(with(|p| p.budget.attempt_usd_max = Usd::cents(1_000_000)), Err(over));
+        let checks = InvalidPolicy::TooManyChecks { count: 21, max: 20 };
+        assert_eq!(with(|p| p.checks = vec![check("t", "make"); 21]), Err(checks));
+        let template = "feature".to_owned();
+        let wrong = InvalidTemplate::NoMission { template };
+        let branch = with(|p| p.branch = Some(BranchTemplate("feature".into())));
+        assert_eq!(branch, Err(InvalidPolicy::Branch { wrong }));
+        let empty = Err(InvalidPolicy::EmptyCheck { name: "t".into() });
+        assert_eq!(with(|p| p.checks = vec![check("t", " ")]), empty);
+    }
+
+    fn check(name: &str, command: &str) -> Check {
+        let (name, command) = (name.into(), command.into());
+        Check { name, command, timeout_ms: 1, reading: Reading::default() }
     }
 
     #[test]

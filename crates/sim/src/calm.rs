@@ -32,7 +32,11 @@ impl<R: Rules + Clone> World<R> {
         self.agenda
             .retain(|thing| !matches!(thing, Thing::Person | Thing::Stranger | Thing::HostRestart));
         let seats = [(Role::Developer, 2), (Role::Tester, 1)].into();
-        self.arrive(Sender::Person, 1, Command::ConfigureTeam { seats, workers_max: 3 });
+        self.arrive(
+            Sender::Person,
+            1,
+            Command::ConfigureTeam { seats, workers_max: 3, by: Actor("ada".into()) },
+        );
         let by = Actor("ada".into());
         // Some go on with models to choose from, all of which work.
         let mut settings = Box::new(draw::generous());

@@ -23,7 +23,11 @@ impl<R: Rules + Clone> World<R> {
         self.agenda.add(at, Thing::Person);
         if self.strikes(|f| f.person_resize) {
             let (seats, workers_max) = draw::team(&mut self.rng);
-            self.arrive(Sender::Person, 0, Command::ConfigureTeam { seats, workers_max });
+            self.arrive(
+                Sender::Person,
+                0,
+                Command::ConfigureTeam { seats, workers_max, by: Actor("ada".into()) },
+            );
         }
         if self.strikes(|f| f.person_scale) {
             let role = if self.rng.bool() { Role::Developer } else { Role::Tester };

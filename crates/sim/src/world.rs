@@ -124,7 +124,11 @@ impl<R: Rules + Clone> World<R> {
 
     fn populate(&mut self) {
         let (seats, workers_max) = draw::team(&mut self.rng);
-        self.arrive(Sender::Person, 0, Command::ConfigureTeam { seats, workers_max });
+        self.arrive(
+            Sender::Person,
+            0,
+            Command::ConfigureTeam { seats, workers_max, by: Actor("ada".into()) },
+        );
         self.rule();
         if self.rng.u8(0..4) == 0 {
             let admin = PersonRole::Admin;

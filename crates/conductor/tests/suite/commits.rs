@@ -19,7 +19,11 @@ async fn commands_that_arrive_together_share_a_commit() {
     let opened = fixture.open().await.unwrap();
     let mut commits = opened.handle.follow();
     let sends = (1..=COMMANDS).map(|workers_max| {
-        let command = Command::ConfigureTeam { seats: BTreeMap::new(), workers_max };
+        let command = Command::ConfigureTeam {
+            seats: BTreeMap::new(),
+            workers_max,
+            by: kapelle_core::Actor("ada".into()),
+        };
         let handle = opened.handle.clone();
         tokio::spawn(async move { handle.send(command).await })
     });

@@ -146,7 +146,11 @@ pub fn me() -> Actor {
 }
 
 pub fn team() -> Command {
-    Command::ConfigureTeam { seats: BTreeMap::from([(Role::Developer, 2)]), workers_max: 2 }
+    Command::ConfigureTeam {
+        seats: BTreeMap::from([(Role::Developer, 2)]),
+        workers_max: 2,
+        by: Actor("ada".into()),
+    }
 }
 
 /// Bounded: a conductor that does not answer is a failed test, not a hanging one.

@@ -28,7 +28,15 @@ const OLD_AND_NEW: &str = "n=1; echo 'not ok - old'; if test -e tests/new; then 
 async fn begin(fixture: &Fixture, check: &str) -> Opened {
     let opened = fixture.open().await.unwrap();
     let seats = BTreeMap::from([(Role::Developer, 1), (Role::Tester, 1)]);
-    opened.handle.send(Command::ConfigureTeam { seats, workers_max: 2 }).await.unwrap();
+    opened
+        .handle
+        .send(Command::ConfigureTeam {
+            seats,
+            workers_max: 2,
+            by: kapelle_core::Actor("ada".into()),
+        })
+        .await
+        .unwrap();
     let mut command = mission(fixture, &["1"], &format!("{check}; echo 1..$n; exit 1"));
     if let Command::OpenMission { policy, .. } = &mut command {
         policy.checks[0].reading.parser = Parser::Tap;

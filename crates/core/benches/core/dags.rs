@@ -102,7 +102,11 @@ fn took_minutes(tasks: &[PlannedTask], agents: u32) -> f64 {
     let start = Timestamp(1_000_000);
     let mut play = Play { engine: Engine::recover([]), now: start, ends: BTreeSet::new() };
     let seats = BTreeMap::from([(Role::Developer, agents)]);
-    play.send(Command::ConfigureTeam { seats, workers_max: agents });
+    play.send(Command::ConfigureTeam {
+        seats,
+        workers_max: agents,
+        by: kapelle_core::Actor("ada".into()),
+    });
     play.send(open(1, tasks.to_vec()));
     while let Some((at, fence, task)) = play.ends.pop_first() {
         play.now = at;

@@ -68,7 +68,7 @@ impl World {
         let commits = (0..u64::from(tasks)).map(|number| commit(number + 2)).collect();
         let mut world = World { engine: Engine::recover([]), journal, running, commits, merged: 0 };
         let seats = BTreeMap::from([(Role::Developer, 8)]);
-        world.send(Command::ConfigureTeam { seats, workers_max: 8 });
+        world.send(Command::ConfigureTeam { seats, workers_max: 8, by: Actor("ada".into()) });
         let mut left = tasks;
         for number in 1.. {
             let size = left.min(10_000);

@@ -126,7 +126,9 @@ mod tests {
         let with = |ms| HeartbeatPolicy { window_ms: BTreeMap::from([(WorkKind::Review, ms)]) };
         assert_eq!(with(5 * MINUTE_MS).validate(), Ok(()));
         assert_eq!(with(7 * MINUTE_MS).window_ms(WorkKind::Review), 7 * MINUTE_MS);
-        assert!(with(5 * MINUTE_MS - 1).validate().is_err());
-        assert!(with(31 * MINUTE_MS).validate().is_err());
+        for window_ms in [5 * MINUTE_MS - 1, 30 * MINUTE_MS + 1] {
+            let refused = InvalidHeartbeat { kind: WorkKind::Review, window_ms };
+            assert_eq!(with(window_ms).validate(), Err(refused));
+        }
     }
 }

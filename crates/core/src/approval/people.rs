@@ -185,7 +185,8 @@ mod tests {
         let mut people = People::default();
         let (ada, bob) = (who("ada"), who("bob"));
         let admin = Some(PersonRole::Admin);
-        assert!(people.assign(&ada, &bob, admin).is_err(), "nobody makes others before that");
+        let early = people.assign(&ada, &bob, admin);
+        assert_eq!(early, Err(PeopleRefused::NoAdmin), "nobody makes others before that");
         assert_eq!(people.assign(&ada, &ada, admin), Ok(()));
         people.assigned(&ada, admin);
         let last = Err(PeopleRefused::LastAdmin { person: "ada".into() });

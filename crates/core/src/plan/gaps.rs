@@ -103,11 +103,12 @@ mod tests {
 
     #[test]
     fn the_limit_is_configurable_down_to_none() {
-        assert!(Gaps::new(GapPolicy { max_gap_retries: 0 }).admit().is_err());
+        let none = GapsExhausted { gap_count: 0, max_gap_retries: 0 };
+        assert_eq!(Gaps::new(GapPolicy { max_gap_retries: 0 }).admit(), Err(none));
         let mut once = Gaps::new(GapPolicy { max_gap_retries: 1 });
         assert_eq!(once.admit(), Ok(1));
         once.planned();
-        assert!(once.admit().is_err());
+        assert_eq!(once.admit(), Err(GapsExhausted { gap_count: 1, max_gap_retries: 1 }));
         let wild = GapPolicy { max_gap_retries: 21 };
         assert_eq!(wild.validate(), Err(InvalidGapPolicy { found: 21, max: 20 }));
     }

@@ -34,8 +34,8 @@ impl State {
                 self.answer(*task, resume_id, input, by)
             }
             Command::ApproveDelivery { mission, commit, by } => self.approve(*mission, commit, by),
-            Command::ConfigureTeam { seats, workers_max } => {
-                self.configure_team(seats, *workers_max)
+            Command::ConfigureTeam { seats, workers_max, by } => {
+                self.configure_team(seats, *workers_max, by)
             }
             Command::Scale { role, change, by } => self.scale(*role, change, by, now),
             Command::ReportMachine { used } => Ok(self.report_machine(*used)),

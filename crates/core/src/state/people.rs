@@ -179,7 +179,14 @@ impl State {
         }])
     }
 
-    pub(super) fn configure_team(&self, seats: &BTreeMap<Role, u32>, workers_max: u32) -> Decision {
+    /// Who works is for people to say: an agent could give itself colleagues otherwise.
+    pub(super) fn configure_team(
+        &self,
+        seats: &BTreeMap<Role, u32>,
+        workers_max: u32,
+        by: &Actor,
+    ) -> Decision {
+        person(by)?;
         if let Some(&count) = seats.values().find(|count| **count > limits::SEATS_PER_ROLE_MAX) {
             return Err(Refusal::TooManySeats { count });
         }
@@ -189,7 +196,9 @@ impl State {
         if self.agents.is_configured(seats, workers_max) {
             return Ok(Vec::new());
         }
-        Ok(vec![Event::TeamChanged { seats: seats.clone(), workers_max }])
+        self.may(by, Right::Direct)?;
+        let (seats, by) = (seats.clone(), Some(by.clone()));
+        Ok(vec![Event::TeamChanged { seats, workers_max, by }])
     }
 
     pub(super) fn change_settings(&self, settings: &Settings, by: &Actor) -> Decision {

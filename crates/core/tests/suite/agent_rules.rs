@@ -34,7 +34,11 @@ fn down(reason: &str) -> Command {
 }
 
 fn team(developers: u32, workers_max: u32) -> Command {
-    Command::ConfigureTeam { seats: BTreeMap::from([(Role::Developer, developers)]), workers_max }
+    Command::ConfigureTeam {
+        seats: BTreeMap::from([(Role::Developer, developers)]),
+        workers_max,
+        by: ann(),
+    }
 }
 
 fn many(count: u32) -> Vec<PlannedTask> {
@@ -68,7 +72,7 @@ fn said(world: &World, events: &[Event]) -> Vec<String> {
 #[test]
 fn four_permanent_agents_are_there_with_the_first_team_and_stay() {
     let mut world = World::empty();
-    world.must(Command::ConfigureTeam { seats: BTreeMap::new(), workers_max: 1 });
+    world.must(Command::ConfigureTeam { seats: BTreeMap::new(), workers_max: 1, by: ann() });
     for role in PERMANENT_ROLES {
         let agent = world.state().agents().get(AgentId { role, seat: 1 }).unwrap();
         assert_eq!(agent.presence(), Presence::Idle, "{role}");
@@ -83,7 +87,7 @@ fn the_sequential_preset_lets_one_agent_work_at_a_time() {
     let mut world = World::empty();
     let preset = TeamPreset::Sequential;
     let (seats, workers_max) = (preset.seats(), preset.workers_max());
-    world.must(Command::ConfigureTeam { seats, workers_max });
+    world.must(Command::ConfigureTeam { seats, workers_max, by: ann() });
     world.must(open(many(3), Policy::default()));
     world.chores();
     assert_eq!(world.working().len(), 1);

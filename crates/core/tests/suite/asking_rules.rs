@@ -266,7 +266,11 @@ fn a_person_completes_a_task_that_gave_up() {
 #[test]
 fn a_task_moves_although_every_worker_is_busy() {
     let mut world = World::with(vec![task("1", &[]), task("2", &[])], Policy::default());
-    world.must(Command::ConfigureTeam { seats: [(Role::Developer, 2)].into(), workers_max: 1 });
+    world.must(Command::ConfigureTeam {
+        seats: [(Role::Developer, 2)].into(),
+        workers_max: 1,
+        by: ann(),
+    });
     world.chores();
     let at_work = |world: &World| world.state().leases().next().map(|(_, l)| (l.task, l.agent));
     let (task, from) = at_work(&world).unwrap();

@@ -169,6 +169,19 @@ fn two_voters_of_one_family_are_rejected() {
     assert_eq!(world.send(named), Err(Refusal::Panel(refused)));
 }
 
+/// Nobody listens to six at once, nor pays for them.
+#[test]
+fn more_voters_than_a_council_seats_are_rejected() {
+    let more = ["qwen", "mistral", "llama"].map(|name| Member::new(name, name));
+    let mut world = world(settings(|p| p.models.extend(more)));
+    let all = ["deepseek", "gemini", "gpt", "qwen", "mistral", "llama"];
+    let named = by_hand(&world, Question::Problem, &all);
+    let refused = PanelRefused::TooMany { members: 6, max: 5 };
+    assert_eq!(world.send(named), Err(Refusal::Panel(refused)));
+    let fewer = by_hand(&world, Question::Problem, &all[..5]);
+    assert_eq!(panel(&world.must(fewer)).len(), 5);
+}
+
 /// CON-03: an answer that was tried and failed stays out, however many want it again.
 #[test]
 fn a_majority_never_overrides_a_failing_check() {

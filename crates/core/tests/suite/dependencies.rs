@@ -16,7 +16,7 @@ use crate::fixture::{M1, World, failed, open, task};
 fn world(needs: &[Vec<usize>]) -> World {
     let mut world = World::empty();
     let seats = BTreeMap::from([(Role::Developer, 30)]);
-    world.must(Command::ConfigureTeam { seats, workers_max: 30 });
+    world.must(Command::ConfigureTeam { seats, workers_max: 30, by: crate::fixture::ann() });
     let names: Vec<String> = (0..needs.len()).map(|n| format!("t{n}")).collect();
     let plan = needs.iter().enumerate().map(|(n, needs)| {
         let needs: Vec<&str> = needs.iter().map(|need| names[*need].as_str()).collect();

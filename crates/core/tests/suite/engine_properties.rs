@@ -85,7 +85,7 @@ impl Run {
     fn new() -> Run {
         let mut world = World::empty();
         let seats = BTreeMap::from([(Role::Developer, 4)]);
-        world.must(Command::ConfigureTeam { seats, workers_max: 4 });
+        world.must(Command::ConfigureTeam { seats, workers_max: 4, by: ann() });
         let settings = Box::new(settings(Some(500), Some(300), Some(400)));
         world.must(Command::ChangeSettings { settings, by: ann() });
         let budget = Budget { mission_usd_max: Usd::cents(900), attempt_usd_max: Usd::cents(100) };
@@ -293,7 +293,7 @@ fn path(file: u8) -> String {
 fn build(site: &Site) -> World {
     let mut world = World::empty();
     let seats = BTreeMap::from([(Role::Developer, 4)]);
-    world.must(Command::ConfigureTeam { seats, workers_max: 4 });
+    world.must(Command::ConfigureTeam { seats, workers_max: 4, by: ann() });
     let of = site.territories.iter().map(|(seat, files)| {
         let agent = AgentId { role: Role::Developer, seat: *seat };
         (agent, files.iter().copied().map(path).collect())

@@ -125,7 +125,7 @@ fn whoever_failed_at_a_task_is_the_last_to_be_asked_again() {
 fn an_orchestrator_lets_a_task_begin_anew() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
     let seats = [(Role::Developer, 2), (Role::Orchestrator, 1)].into();
-    world.must(Command::ConfigureTeam { seats, workers_max: 3 });
+    world.must(Command::ConfigureTeam { seats, workers_max: 3, by: ann() });
     world.chores();
     for _ in 0..2 {
         world.finish("1", failed(FailureKind::Hang));

@@ -2,14 +2,14 @@
 
 use kapelle_core::command::CheckResult;
 use kapelle_core::completion::{CompletionReport, MissionReport};
-use kapelle_core::flaky::FlakyPolicy;
+use kapelle_core::flaky::{FlakyPolicy, InvalidFlaky};
 use kapelle_core::gates::{Judged, Mock};
 use kapelle_core::outcome::{Ended, Outcome};
 use kapelle_core::plan::PlannedTask;
 use kapelle_core::policy::Policy;
-use kapelle_core::settings::Settings;
+use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
-use kapelle_core::{Command, Effect, Event};
+use kapelle_core::{Command, Effect, Event, Refusal};
 
 use crate::fixture::{M1, World, ann, checked, done, open, task, test_first};
 
@@ -241,4 +241,21 @@ fn the_gate_says_which_files_are_tests_and_of_what() {
     world.finish("1", done(102, &["src/a.ts", "src/b.ts"]));
     let units = vec!["src/a.ts".into(), "src/b.ts".into()];
     assert_eq!(tested(&world), (vec!["tests/a.ts".into()], units));
+}
+
+/// A test could neither be put away nor come back by such rules.
+#[test]
+fn rules_of_flaky_tests_that_cannot_work_are_refused() {
+    let with = |contradictions_min, passes_to_release| {
+        let flaky = FlakyPolicy { contradictions_min, passes_to_release };
+        let settings = Box::new(Settings { flaky, ..Settings::default() });
+        World::empty().send(Command::ChangeSettings { settings, by: ann() })
+    };
+    let refused = |field| {
+        let invalid = InvalidFlaky { field, max: 20 };
+        Err(Refusal::InvalidSettings(InvalidSettings::Flaky(invalid)))
+    };
+    assert_eq!(with(0, 1), refused("contradictions_min"));
+    assert_eq!(with(1, 21), refused("passes_to_release"));
+    assert!(with(1, 20).is_ok());
 }

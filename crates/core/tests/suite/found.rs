@@ -35,7 +35,7 @@ impl Played {
         let (engine, now) = (Engine::recover(Vec::new()), NOW);
         let mut played = Played { engine, now, last: Vec::new(), started: Vec::new() };
         let seats = [(Role::Developer, 2), (Role::Tester, 2)].into();
-        played.accept(Command::ConfigureTeam { seats, workers_max: 2 });
+        played.accept(Command::ConfigureTeam { seats, workers_max: 2, by: crate::fixture::ann() });
         played.accept(Command::OpenMission {
             request: RequestId("r".into()),
             goal: "g".into(),
@@ -292,7 +292,11 @@ fn what_was_done_by_hand_protects_what_needs_it() {
 #[test]
 fn a_task_that_waits_goes_on_waiting_when_it_is_sent_back() {
     let mut world = World::with(vec![planned("1", &[]), planned("2", &[])], Policy::default());
-    world.must(Command::ConfigureTeam { seats: [(Role::Developer, 1)].into(), workers_max: 1 });
+    world.must(Command::ConfigureTeam {
+        seats: [(Role::Developer, 1)].into(),
+        workers_max: 1,
+        by: crate::fixture::ann(),
+    });
     world.chores();
     let waits = if world.working().contains("1") { "2" } else { "1" };
     let before = world.state().waiting_for(Role::Developer);

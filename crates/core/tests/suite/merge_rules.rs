@@ -16,7 +16,7 @@ fn world(tasks: u32, policy: Policy) -> World {
     let names: Vec<String> = (1..=tasks).map(|n| n.to_string()).collect();
     let mut world = World::empty();
     let seats = [(kapelle_core::Role::Developer, tasks)].into();
-    world.must(Command::ConfigureTeam { seats, workers_max: tasks });
+    world.must(Command::ConfigureTeam { seats, workers_max: tasks, by: ann() });
     let tasks = names.iter().map(|name| task(name, &[])).collect();
     world.must(crate::fixture::open(tasks, policy));
     world.chores();

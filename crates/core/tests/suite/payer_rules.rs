@@ -37,7 +37,7 @@ fn dollars() -> Policy {
 fn world(developers: u32, money: Command, tasks: Vec<PlannedTask>) -> World {
     let mut world = World::empty();
     let seats = BTreeMap::from([(Role::Developer, developers)]);
-    world.must(Command::ConfigureTeam { seats, workers_max: 9 });
+    world.must(Command::ConfigureTeam { seats, workers_max: 9, by: ann() });
     world.must(money);
     world.must(open(tasks, dollars()));
     world.chores();

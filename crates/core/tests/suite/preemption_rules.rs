@@ -33,7 +33,7 @@ fn world(preemption: Preemption, tasks: Vec<PlannedTask>) -> World {
 fn ruled(developers: u32, settings: Settings, budget: Budget, tasks: Vec<PlannedTask>) -> World {
     let mut world = World::empty();
     let seats = BTreeMap::from([(Role::Developer, developers)]);
-    world.must(Command::ConfigureTeam { seats, workers_max: developers });
+    world.must(Command::ConfigureTeam { seats, workers_max: developers, by: ann() });
     world.must(Command::ChangeSettings { settings: Box::new(settings), by: ann() });
     // Nobody is silent or slow here.
     let attempt_timeout_ms = BTreeMap::from([(Role::Developer, 600 * MINUTE)]);

@@ -15,7 +15,7 @@ use kapelle_core::price::Price;
 use kapelle_core::rate::{self, Provider, Throughput};
 use kapelle_core::report::Usage;
 use kapelle_core::routing::{
-    self, Catalogue, InvalidCatalogue, Lineage, Model, NoRoute, Reason, Route, Tier,
+    self, Catalogue, InvalidCatalogue, Lineage, Model, NoRoute, Reason, Route, Tier, WorkKind,
 };
 use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::state::UNROUTED;
@@ -160,6 +160,26 @@ fn the_next_phase_goes_on_where_the_last_one_ended_well() {
     assert_eq!(route(&world).tier, Tier::Standard);
 }
 
+/// QUE-18: each kind of work has its provider, and another one only while that cannot take it.
+#[test]
+fn work_is_sharded_to_providers_by_its_kind() {
+    let mut settings = routed();
+    let shards = [(WorkKind::Docs, Provider::new("b")), (WorkKind::Feature, Provider::new("a"))];
+    settings.routing.as_mut().unwrap().shards = shards.into();
+    for (kind, name) in [(TaskKind::Docs, "b"), (TaskKind::Implementation, "a")] {
+        let mut world = world(settings.clone(), vec![PlannedTask { kind, ..task("1", &[]) }]);
+        let first = route(&world);
+        assert_eq!(&*first.provider.0, name);
+        let shard = |reason: &Reason| matches!(reason, Reason::Shard { .. });
+        assert!(first.reasons.iter().any(shard), "{first}");
+        world.finish("1", limited(Some(60_000)));
+        let other = route(&world);
+        assert_ne!(&*other.provider.0, name, "its provider is parked");
+        let fallback = |reason: &Reason| matches!(reason, Reason::Fallback { .. });
+        assert!(other.reasons.iter().any(fallback), "{other}");
+    }
+}
+
 /// RTE-01: the dearest models work one after the other.
 #[test]
 fn premium_work_is_done_one_at_a_time() {
@@ -222,7 +242,7 @@ fn a_full_provider_sends_work_to_the_next() {
     settings.rate = rate::Policy { others: one, ..rate::Policy::default() };
     let mut world = world(settings, vec![task("1", &[]), task("2", &[]), task("3", &[])]);
     let seats = [(kapelle_core::Role::Developer, 3)].into();
-    world.must(Command::ConfigureTeam { seats, workers_max: 3 });
+    world.must(Command::ConfigureTeam { seats, workers_max: 3, by: ann() });
     assert_eq!(world.working().len(), 2, "one each");
     assert_eq!(world.state().permits_room(&Provider::new("a")), 0);
     let said = why(world.state(), world.task("3")).unwrap();

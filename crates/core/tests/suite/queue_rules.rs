@@ -35,7 +35,7 @@ fn queued(policy: QueuePolicy) -> Settings {
 fn world(developers: u32, settings: Settings, tasks: Vec<PlannedTask>) -> World {
     let mut world = World::empty();
     let seats = BTreeMap::from([(Role::Developer, developers)]);
-    world.must(Command::ConfigureTeam { seats, workers_max: developers });
+    world.must(Command::ConfigureTeam { seats, workers_max: developers, by: ann() });
     world.must(change(settings));
     world.must(open(tasks, Policy::default()));
     world.chores();
@@ -119,7 +119,7 @@ fn a_task_that_waits_overtakes_better_newcomers_in_the_end() {
         };
         let mut world = World::empty();
         let seats = BTreeMap::from([(Role::Developer, 1)]);
-        world.must(Command::ConfigureTeam { seats, workers_max: 1 });
+        world.must(Command::ConfigureTeam { seats, workers_max: 1, by: ann() });
         world.must(open(tasks.clone(), forgiving));
         world.chores();
         world.wait(waited);
@@ -402,7 +402,7 @@ fn a_task_goes_only_to_who_may_work_on_its_files() {
 fn a_task_that_waits_for_room_says_what_bounds_it() {
     let mut world = World::empty();
     let seats = BTreeMap::from([(Role::Developer, 3)]);
-    world.must(Command::ConfigureTeam { seats, workers_max: 1 });
+    world.must(Command::ConfigureTeam { seats, workers_max: 1, by: ann() });
     world.must(open(vec![task("a", &[]), task("b", &[])], Policy::default()));
     world.chores();
     assert_eq!(world.working(), ["a".to_owned()].into(), "two seats are free, no worker is");

@@ -90,7 +90,8 @@ fn an_overlapping_task_goes_when_confirmed_and_what_stays_passes() {
     let tasks = vec![task("1", &[]), task("2", &[])];
     let mut world = merged(tasks, &[("1", &["a"]), ("2", &["a"])], checked());
     let command = roll_back(&world, "2");
-    assert!(world.send(command).is_err());
+    let refused = RollbackRefused::FilesModified { files: 1, by: vec![world.task("1").id] };
+    assert_eq!(world.send(command), Err(refused.into()));
     let command = confirm(&world, "2", &["2"]);
     world.must(command);
     let fence = world.fence_of("2");

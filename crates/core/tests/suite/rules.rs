@@ -3,6 +3,7 @@
 use crate::fixture::{
     M1, World, ann, asked, check, checked, commit, done, failed, open, task, test_first,
 };
+use kapelle_core::approval::{PeopleRefused, PersonRole, Right};
 use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, DeliveryOutcome, Spending};
 use kapelle_core::event::{Interruption, PauseReason};
 use kapelle_core::failure::{Failure, FailureKind};
@@ -10,7 +11,9 @@ use kapelle_core::limits;
 use kapelle_core::mission::MissionStatus;
 use kapelle_core::policy::{Budget, Policy};
 use kapelle_core::status::Status;
-use kapelle_core::{Command, Effect, Engine, Event, Fence, MissionId, Refusal, TaskId, Usd, why};
+use kapelle_core::{
+    Actor, Command, Effect, Engine, Event, Fence, MissionId, Refusal, TaskId, Usd, why,
+};
 
 fn mission_status(world: &World) -> MissionStatus {
     world.state().mission(M1).unwrap().status()
@@ -475,10 +478,41 @@ fn replay_gives_the_same_state() {
 fn a_team_has_workers_and_a_sane_number_of_seats() {
     let mut world = World::empty();
     let seats = |n| [(kapelle_core::Role::Developer, n)].into();
-    let none = Command::ConfigureTeam { seats: seats(1), workers_max: 0 };
+    let none = Command::ConfigureTeam { seats: seats(1), workers_max: 0, by: ann() };
     assert_eq!(world.send(none), Err(Refusal::NoWorkers));
-    let many = Command::ConfigureTeam { seats: seats(65), workers_max: 1 };
+    let many = Command::ConfigureTeam { seats: seats(65), workers_max: 1, by: ann() };
     assert_eq!(world.send(many), Err(Refusal::TooManySeats { count: 65 }));
+}
+
+/// An agent could give itself colleagues otherwise, or send away who would judge it.
+#[test]
+fn only_people_who_may_direct_configure_the_team() {
+    let mut world = World::empty();
+    let configure = |by: &str, n| {
+        let seats = [(kapelle_core::Role::Developer, n)].into();
+        Command::ConfigureTeam { seats, workers_max: n, by: Actor(by.into()) }
+    };
+    for by in ["kapelle", "developer-1"] {
+        let refused = Refusal::NotAPerson { by: by.into() };
+        assert_eq!(world.send(configure(by, 5)), Err(refused));
+    }
+    let nobody = Refusal::Missing { what: "the name of who decides" };
+    assert_eq!(world.send(configure(" ", 5)), Err(nobody));
+    let assign = |person: &str, role| Command::AssignRole {
+        person: Actor(person.into()),
+        role: Some(role),
+        by: ann(),
+    };
+    world.must(assign("ann", PersonRole::Admin));
+    world.must(assign("rob", PersonRole::Reader));
+    let (person, role, right) = ("rob".to_owned(), PersonRole::Reader.name(), Right::Direct);
+    let no_right = PeopleRefused::NoRight { person, role, right };
+    assert_eq!(world.send(configure("rob", 5)), Err(no_right.into()));
+    let events = world.must(configure("ann", 5));
+    let by = Some(ann());
+    let seats = [(kapelle_core::Role::Developer, 5)].into();
+    assert_eq!(events, [Event::TeamChanged { seats, workers_max: 5, by }]);
+    assert_eq!(world.must(configure("rob", 5)), [], "what is so already needs no right");
 }
 
 /// A price that nobody knows must not be a way to spend for nothing.

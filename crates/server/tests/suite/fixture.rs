@@ -67,7 +67,7 @@ impl Fixture {
         });
         let opened = opened.await.unwrap();
         let seats = BTreeMap::from([(Role::Developer, 2)]);
-        let team = Command::ConfigureTeam { seats, workers_max: 2 };
+        let team = Command::ConfigureTeam { seats, workers_max: 2, by: Actor("ada".into()) };
         opened.handle.send(team).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

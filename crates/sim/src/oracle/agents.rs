@@ -53,7 +53,7 @@ impl Agents {
 
     pub(super) fn observe(&mut self, record: &Record, leases: &Leases) -> Verdict {
         match &record.event {
-            Event::TeamChanged { seats, workers_max } => {
+            Event::TeamChanged { seats, workers_max, .. } => {
                 self.configure(seats, *workers_max as usize);
                 Ok(())
             }

@@ -32,7 +32,7 @@ fn judge(then: Vec<Event>) -> Result<(), String> {
     };
     let plan = Plan { goal: None, tasks: vec![task("a", &[]), task("b", &["a"])] };
     let mut events = vec![
-        Event::TeamChanged { seats: [(Role::Developer, 2)].into(), workers_max: 2 },
+        Event::TeamChanged { seats: [(Role::Developer, 2)].into(), workers_max: 2, by: None },
         Event::MissionOpened {
             mission: M1,
             request: RequestId("r".into()),

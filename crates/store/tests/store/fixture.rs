@@ -221,7 +221,7 @@ impl Host {
 
     fn set_team(&mut self, developers: u32) {
         let seats = BTreeMap::from([(Role::Developer, developers), (Role::Tester, 1)]);
-        self.give(Command::ConfigureTeam { seats, workers_max: 2 });
+        self.give(Command::ConfigureTeam { seats, workers_max: 2, by: Actor("ada".into()) });
     }
 
     pub fn open(&mut self, request: &str) {

@@ -427,7 +427,8 @@ fn the_watchdog_stops_all_reservations_until_it_is_resumed() {
     assert_eq!(late, NOON.plus_ms(30_000));
     ledger.stopped(late);
     assert_eq!(ledger.watchdog(), WatchdogState::Stopped { at: late });
-    assert!(ledger.reserve(&request(account(), 1), late).is_err());
+    let still = Refusal::Halted { since: late };
+    assert_eq!(ledger.reserve(&request(account(), 1), late), Err(still));
     ledger.resumed();
     assert_eq!(ledger.alarm(late), None);
     assert!(ledger.reserve(&request(account(), 1), late).is_ok());

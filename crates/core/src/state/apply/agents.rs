@@ -15,7 +15,7 @@ impl State {
     pub(in crate::state) fn apply_to_agents(&mut self, event: &Event) {
         let at = self.at;
         match event {
-            Event::TeamChanged { seats, workers_max } => {
+            Event::TeamChanged { seats, workers_max, .. } => {
                 self.agents.configured(seats, *workers_max, at);
             }
             Event::AgentAdded { agent, .. } => {
