@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use kapelle_core::Usd;
+use kapelle_core::agents::HeartbeatPolicy;
 use kapelle_core::branch::BranchTemplate;
 use kapelle_core::failure::RetryPolicy;
 use kapelle_core::flow::Phase;
@@ -347,6 +348,7 @@ impl Config {
             tests: self.flow.tests.clone(),
             checks: checks.collect(),
             attempt_timeout_ms: timeouts.collect(),
+            heartbeat: Some(HeartbeatPolicy::default()),
             retry: RetryPolicy {
                 backoff_base_ms: self.retry.backoff_base_ms.unwrap_or(SECOND_MS),
                 backoff_max_ms: self.retry.backoff_max_ms.unwrap_or(60 * SECOND_MS),

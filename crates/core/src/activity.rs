@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::breaker::Breaker;
 use crate::calendar::utc;
-use crate::escalation::{Matter, Next};
+use crate::escalation::{Matter, Next, Verdict};
 use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
@@ -40,6 +40,7 @@ pub fn line(state: &State, event: &Event) -> Option<Line> {
     let told = match event {
         Event::MissionOpened { .. }
         | Event::PlanAccepted { .. }
+        | Event::FailuresWarned { .. }
         | Event::PlanWarned { .. }
         | Event::PlanBatched { .. }
         | Event::MissionEstimated { .. }
@@ -179,6 +180,11 @@ fn mission_line(state: &State, event: &Event) -> Option<Line> {
             let tasks = count(tasks.len(), "task");
             Told::info(format!("accepted a plan of {tasks}{}", missing.unwrap_or_default()))
                 .of_mission(*mission)
+        }
+        Event::FailuresWarned { mission, failed, finished } => {
+            let verdict = Verdict::Warn { failed: *failed, finished: *finished };
+            let text = format!("{verdict}; if many more do, the mission pauses");
+            Told::warn(text).of_mission(*mission)
         }
         Event::PlanWarned { mission, warnings } => {
             let all: Vec<String> = warnings.iter().map(ToString::to_string).collect();

@@ -71,6 +71,12 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gap: Option<u32>,
     },
+    /// Many of its tasks failed; some more, and the mission pauses (C-14).
+    FailuresWarned {
+        mission: MissionId,
+        failed: u32,
+        finished: u32,
+    },
     /// What is not wrong with a plan, and yet worth knowing.
     PlanWarned {
         mission: MissionId,

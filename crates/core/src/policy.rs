@@ -247,6 +247,20 @@ impl Policy {
         }
     }
 
+    /// How long an attempt at this kind of work may take. Work that may be silent for long is not
+    /// ended before it would be: a slow task that goes on is not dead (WRK-20). What a person said
+    /// about the role holds whatever the work.
+    #[must_use]
+    pub fn time_ms(&self, role: Role, kind: TaskKind, phase: Phase) -> u64 {
+        let time_ms = self.attempt_timeout_ms(role);
+        match &self.heartbeat {
+            Some(_) if !self.attempt_timeout_ms.contains_key(&role) => {
+                time_ms.max(self.silence_ms(kind, phase))
+            }
+            _ => time_ms,
+        }
+    }
+
     #[must_use]
     pub fn attempt_timeout_ms(&self, role: Role) -> u64 {
         let default = match role {

@@ -12,5 +12,5 @@ mod landings;
 mod refusal;
 
 pub use decision::{Cascade, Confirmation, Revert};
-pub use landings::{Landing, Landings, Migration, Tree, WaveId, Word};
+pub use landings::{Landing, Landings, Migration, WaveId, Word};
 pub use refusal::{Irreversible, RollbackRefused};

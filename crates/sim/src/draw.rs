@@ -504,6 +504,13 @@ fn failure_rate(rng: &mut Rng) -> RatePolicy {
     let agreed = RatePolicy::default();
     match rng.u8(0..3) {
         0 => RatePolicy { finished_min: rng.u32(1..5), ..agreed },
+        // Warned long before it pauses.
+        1 => RatePolicy {
+            finished_min: rng.u32(1..4),
+            warn_permille: rng.u32(0..=100),
+            pause_permille: rng.u32(300..=900),
+            ..agreed
+        },
         _ => agreed,
     }
 }

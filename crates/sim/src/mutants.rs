@@ -123,6 +123,8 @@ pub enum Mutant {
     Silent,
     /// A mission goes on, however many of its tasks give up.
     Undeterred,
+    /// Nobody hears that many tasks fail before the mission pauses for it.
+    NeverWarns,
     /// A task may take down as many hosts as there are.
     LosesEveryHost,
     /// A task is given up with the first host that is lost.
@@ -252,6 +254,7 @@ impl Mutant {
         Mutant::Shrill,
         Mutant::Silent,
         Mutant::Undeterred,
+        Mutant::NeverWarns,
         Mutant::LosesEveryHost,
         Mutant::BlamesAtOnce,
         Mutant::FreesTooMuch,
@@ -545,6 +548,9 @@ fn record_touched(events: &mut [Event], given: &Command) {
 fn falsify_failures(mutant: Mutant, events: &mut Vec<Event>, given: &Command) {
     match mutant {
         Mutant::HalfBuried => events.retain(|event| !matches!(event, Event::TaskBlocked { .. })),
+        Mutant::NeverWarns => {
+            events.retain(|event| !matches!(event, Event::FailuresWarned { .. }));
+        }
         Mutant::Silent => events.retain(|event| !matches!(event, Event::PersonNotified { .. })),
         Mutant::BlankLetter => {
             for event in events {

@@ -52,7 +52,7 @@ fn main() {
     for ratio in &ratios {
         let verdict = if ratio.value <= ratio.goal { "ok" } else { "MISSED" };
         let Ratio { name, value, goal, detail } = ratio;
-        println!("{name:<18} {value:>7.3}  (goal ≤ {goal})  {verdict:<6}  {detail}");
+        println!("{name:<22} {value:>7.3}  (goal ≤ {goal})  {verdict:<6}  {detail}");
     }
     if asked.iter().any(|arg| arg == "--json") {
         let field = |ratio: &Ratio| format!("\"{}\": {:.4}", ratio.name, ratio.value);

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewPolicy {
     pub rounds_max: u32,
-    /// For all rounds of one task together.
+    /// For all rounds of one task together. Votes do not say how many tokens they used yet, so it
+    /// binds nothing before somebody counts them; rounds do.
     pub tokens_max: u64,
 }
 

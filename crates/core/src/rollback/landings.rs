@@ -31,8 +31,6 @@ pub struct Landing {
     #[serde(default)]
     pub migration: Migration,
     #[serde(default)]
-    pub tree: Tree,
-    #[serde(default)]
     pub word: Word,
     /// Where the target stood before it, for a reset by hand (GIT-21).
     pub last_good: Commit,
@@ -46,15 +44,6 @@ pub enum Migration {
     None,
     WithWayBack,
     OneWay,
-}
-
-/// What the worktree was like when the task was done. What was not committed is not reversed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Tree {
-    #[default]
-    Clean,
-    Dirty,
 }
 
 /// What the agents of a task say about taking it back.
@@ -90,15 +79,15 @@ impl Landings {
         self.landed.get(&task).map(|landed| &landed.landing)
     }
 
-    /// `rollback_possible` of GIT-20 and GIT-21, with the reason if it is not.
+    /// `rollback_possible` of GIT-20 and GIT-21, with the reason if it is not. Its tree is no reason:
+    /// all that an attempt leaves, untracked files too, is in its commit, so none lands half.
     pub fn reversible(&self, task: TaskId) -> Result<(), RollbackRefused> {
         let landed = self.landed.get(&task).ok_or(RollbackRefused::NotLanded(task))?;
-        let Landing { migration, tree, word, .. } = landed.landing;
-        let because = match (migration, tree, word) {
-            (Migration::OneWay, _, _) => Irreversible::Migration,
-            (_, Tree::Dirty, _) => Irreversible::DirtyTree,
-            (_, _, Word::Irreversible) => Irreversible::Stated,
-            (Migration::None | Migration::WithWayBack, Tree::Clean, Word::Nothing) => return Ok(()),
+        let Landing { migration, word, .. } = landed.landing;
+        let because = match (migration, word) {
+            (Migration::OneWay, _) => Irreversible::Migration,
+            (_, Word::Irreversible) => Irreversible::Stated,
+            (Migration::None | Migration::WithWayBack, Word::Nothing) => return Ok(()),
         };
         Err(RollbackRefused::Irreversible { task: landed.landing.name.clone(), because })
     }

@@ -38,7 +38,6 @@ pub enum RollbackRefused {
 #[serde(rename_all = "snake_case")]
 pub enum Irreversible {
     Migration,
-    DirtyTree,
     Stated,
 }
 
@@ -68,7 +67,6 @@ impl fmt::Display for Irreversible {
         f.write_str(match self {
             Irreversible::Migration => "it ran a database migration that has no way back",
             Irreversible::Stated => "its agent said that git alone cannot take it back",
-            Irreversible::DirtyTree => "its tree was not clean, so its commits are not all of it",
         })
     }
 }

@@ -106,7 +106,7 @@ impl State {
             | Event::OverrideLapsed { .. }
             | Event::Overridden { .. } => self.apply_to_approvals(event),
             // Only for people.
-            Event::CheckNoted { .. } => {}
+            Event::CheckNoted { .. } | Event::FailuresWarned { .. } => {}
             Event::ChoreStarted { .. }
             | Event::ChoreFailed { .. }
             | Event::ChoreDue { .. }

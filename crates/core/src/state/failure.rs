@@ -157,12 +157,19 @@ impl State {
         events.extend(self.fall_of(task));
         let mut rate = mission.failure_rate;
         rate.failed();
-        // A council may end while the mission is paused already.
-        if let (Verdict::Pause { failed, finished, resume }, None) =
-            (rate.verdict(&mission.policy.failure_rate), &mission.paused)
-        {
-            let reason = PauseReason::FailureRate { failed, finished, resume };
-            events.extend(self.pause_for(mission, reason, Actor::kapelle(), ended));
+        let policy = &mission.policy.failure_rate;
+        let before = mission.failure_rate.verdict(policy);
+        match rate.verdict(policy) {
+            // A council may end while the mission is paused already.
+            Verdict::Pause { failed, finished, resume } if mission.paused.is_none() => {
+                let reason = PauseReason::FailureRate { failed, finished, resume };
+                events.extend(self.pause_for(mission, reason, Actor::kapelle(), ended));
+            }
+            // Once is enough: it says nothing new with every further failure.
+            Verdict::Warn { failed, finished } if !matches!(before, Verdict::Warn { .. }) => {
+                events.push(Event::FailuresWarned { mission: mission.id, failed, finished });
+            }
+            Verdict::Pause { .. } | Verdict::Warn { .. } | Verdict::Fine => {}
         }
         events
     }

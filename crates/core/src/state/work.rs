@@ -191,17 +191,18 @@ impl State {
     ) -> Option<Event> {
         let (task, mission) = self.task_or_refuse(id).ok()?;
         let policy = &mission.policy;
+        let phase = task.phase(policy)?;
         let begun = task.unfinished.clone().or_else(|| task.accepted.clone());
         Some(Event::LeaseGranted {
             task: id,
             fence: self.next_fence(),
             agent,
-            phase: task.phase(policy)?,
+            phase,
             base: begun.or_else(|| mission.tip.clone())?,
             reserved: terms.reserved,
             granted_at: now,
             expires_at: now.plus_ms(self.silence_ms(task, mission)),
-            deadline: now.plus_ms(policy.attempt_timeout_ms(agent.role)),
+            deadline: now.plus_ms(policy.time_ms(agent.role, task.plan.kind, phase)),
             reservation: Some(terms.drawn),
             pick: Some(pick),
             because: Some(because),

@@ -415,3 +415,25 @@ fn a_silent_agent_is_spoken_of_once_until_it_prints_again() {
     world.finish("1", done(7, &["a"]));
     assert_eq!(world.must(heard(begun)), [], "nobody listens to what has ended");
 }
+
+/// WRK-20: a migration may be silent for half an hour, so it is not out of time after ten minutes;
+/// what a person said about the time of a role holds.
+#[test]
+fn work_that_may_be_silent_for_long_has_at_least_as_long() {
+    let deadline = |kind, timeouts: BTreeMap<Role, u64>| {
+        let policy = Policy {
+            heartbeat: Some(HeartbeatPolicy::default()),
+            attempt_timeout_ms: timeouts,
+            ..checked()
+        };
+        let mut world = World::with(vec![PlannedTask { kind, ..task("1", &[]) }], policy);
+        world.chores();
+        let lease = world.state().lease(world.fence_of("1")).unwrap();
+        (lease.expires_at.ms_since(world.now), lease.deadline.ms_since(world.now))
+    };
+    let none = BTreeMap::new;
+    assert_eq!(deadline(TaskKind::Migration, none()), (30 * MINUTE, 30 * MINUTE));
+    assert_eq!(deadline(TaskKind::Review, none()), (5 * MINUTE, 10 * MINUTE));
+    let said = [(Role::Developer, 2 * MINUTE)].into();
+    assert_eq!(deadline(TaskKind::Migration, said), (30 * MINUTE, 2 * MINUTE));
+}

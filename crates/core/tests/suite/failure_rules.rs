@@ -381,3 +381,38 @@ fn a_full_machine_pauses_what_works_on_it() {
     assert_eq!(world.working(), ["1".to_owned()].into());
     assert_eq!(world.task("1").retries, 0);
 }
+
+/// C-14, RET-09: people hear that more than a tenth of the tasks failed before the mission pauses for
+/// it, once.
+#[test]
+fn a_mission_warns_before_its_failure_rate_pauses_it() {
+    let tasks = (0..40).map(|n| task(&format!("t{n:02}"), &[])).collect();
+    let mut world = World::with(tasks, Policy::default());
+    world.chores();
+    let end = |world: &mut World, fails: bool| {
+        let name = world.working().into_iter().next().unwrap();
+        if !fails {
+            world.succeed(&name);
+            return Vec::new();
+        }
+        world.finish(&name, failed(FailureKind::Auth))
+    };
+    for _ in 0..17 {
+        end(&mut world, false);
+    }
+    let warned = |events: &[Event]| {
+        events.iter().find(|event| matches!(event, Event::FailuresWarned { .. })).cloned()
+    };
+    assert_eq!(warned(&end(&mut world, true)), None, "1 of 18");
+    let events = end(&mut world, true);
+    let (failed, finished) = (2, 19);
+    let warning = Event::FailuresWarned { mission: M1, failed, finished };
+    assert_eq!(warned(&events), Some(warning.clone()), "{events:?}");
+    let line = activity::line(world.state(), &warning).unwrap();
+    assert_eq!(line.text, "2 of 19 tasks failed; if many more do, the mission pauses");
+    assert_eq!(warned(&end(&mut world, true)), None, "3 of 20: it was said");
+    assert_eq!(paused(&world), None);
+    end(&mut world, true);
+    let reason = PauseReason::FailureRate { failed: 4, finished: 21, resume: Resume::Orchestrator };
+    assert_eq!(paused(&world), Some(&reason));
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kapelle_core::merge::Paths;
 use kapelle_core::rollback::{
-    Confirmation, Irreversible, Landing, Landings, Migration, RollbackRefused, Tree, WaveId, Word,
+    Confirmation, Irreversible, Landing, Landings, Migration, RollbackRefused, WaveId, Word,
 };
 use kapelle_core::{Commit, TaskId};
 use proptest::prelude::*;
@@ -24,7 +24,6 @@ fn landing(task: u32, files: &[&str], needs: &[u32]) -> Landing {
         needs: needs.iter().map(|need| TaskId(*need)).collect(),
         wave: None,
         migration: Migration::None,
-        tree: Tree::Clean,
         word: Word::Nothing,
         last_good: commit(task * 10 - 1),
     }
@@ -129,17 +128,16 @@ fn a_wave_falls_together() {
     assert_eq!(landings.wave(WaveId(8)).unwrap().reverts, []);
 }
 
-/// GIT-20, GIT-21: git cannot take back a database, nor what was never committed.
+/// GIT-20: git cannot take back a database, nor what its agent says that it cannot.
 #[test]
-fn migrations_and_dirty_trees_are_not_reversible() {
-    let with = |migration, tree| {
-        landings(vec![Landing { migration, tree, ..landing(1, &["a"], &[]) }]).reversible(TaskId(1))
+fn migrations_and_what_agents_warn_of_are_not_reversible() {
+    let with = |migration| {
+        landings(vec![Landing { migration, ..landing(1, &["a"], &[]) }]).reversible(TaskId(1))
     };
     let refused = |because| Err(RollbackRefused::Irreversible { task: "1-1".into(), because });
-    assert_eq!(with(Migration::None, Tree::Clean), Ok(()));
-    assert_eq!(with(Migration::WithWayBack, Tree::Clean), Ok(()));
-    assert_eq!(with(Migration::OneWay, Tree::Clean), refused(Irreversible::Migration));
-    assert_eq!(with(Migration::None, Tree::Dirty), refused(Irreversible::DirtyTree));
+    assert_eq!(with(Migration::None), Ok(()));
+    assert_eq!(with(Migration::WithWayBack), Ok(()));
+    assert_eq!(with(Migration::OneWay), refused(Irreversible::Migration));
     let stated = Landing { word: Word::Irreversible, ..landing(1, &["a"], &[]) };
     let stated = landings(vec![stated]).reversible(TaskId(1));
     assert_eq!(stated, refused(Irreversible::Stated), "whoever did it knows best");

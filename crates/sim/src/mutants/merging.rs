@@ -96,7 +96,9 @@ pub(super) fn split(mutant: Mutant, events: &mut Vec<Event>) {
         }
         Mutant::WaveGoesOn => {
             let falls = events.iter().any(|event| matches!(event, Event::TaskBlocked { .. }));
-            if falls {
+            // What falls with a single task is another matter.
+            let alone = events.iter().any(|event| matches!(event, Event::TaskDeadLettered { .. }));
+            if falls && !alone {
                 events.clear();
             }
         }

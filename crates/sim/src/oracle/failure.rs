@@ -64,6 +64,8 @@ struct Tally {
     paused: Option<PauseReason>,
     /// Must be paused before the batch ends.
     to_stop: bool,
+    /// People must be warned before the batch ends, of so many of so many.
+    to_warn: Option<(u32, u32)>,
 }
 
 impl Failures {
@@ -142,13 +144,7 @@ impl Failures {
                 self.taken_back.insert(*task);
                 self.taken.values_mut().for_each(|tasks| tasks.retain(|one| one != task));
             }
-            Event::TaskRequeued { task, .. } if self.taken_back.remove(task) => {
-                let trial = self.trial(*task);
-                trial.spent.clear();
-                trial.ruled = false;
-            }
-            Event::TaskRequeued { task, .. } if self.turned_down.remove(task) => {}
-            Event::TaskRequeued { task, .. } => self.revive(*task, facts)?,
+            Event::TaskRequeued { task, .. } => self.requeue(*task, facts)?,
             Event::TaskMerged { task, .. } => {
                 self.tally(facts.task(*task)?.mission).finished += 1;
             }
@@ -163,9 +159,27 @@ impl Failures {
             }
             Event::SolutionRecalled { task, .. } => self.trial(*task).advised = true,
             Event::PersonNotified { causes } => self.judge_notice(causes, record.at)?,
+            Event::FailuresWarned { mission, failed, finished } => {
+                self.judge_warning(*mission, (*failed, *finished))?;
+            }
             _ => self.observe_mission(&record.event),
         }
         Ok(())
+    }
+
+    fn requeue(&mut self, task: TaskId, facts: &Facts) -> Verdict {
+        if self.taken_back.remove(&task) {
+            let trial = self.trial(task);
+            trial.spent.clear();
+            trial.ruled = false;
+            return Ok(());
+        }
+        if self.turned_down.remove(&task) { Ok(()) } else { self.revive(task, facts) }
+    }
+
+    fn judge_warning(&mut self, mission: MissionId, of: (u32, u32)) -> Verdict {
+        let due = self.tally(mission).to_warn.take();
+        ensure(due == Some(of), || format!("people are warned of {of:?}, not of {due:?}"))
     }
 
     fn note_loss(&mut self, event: &Event) {
@@ -321,12 +335,19 @@ impl Failures {
         let rate = &rules.failure_rate;
         let paused = facts.mission(mission)?.paused;
         let tally = self.tally(mission);
+        let above = |tally: &Tally, permille: u32| {
+            tally.finished >= rate.finished_min
+                && u64::from(tally.failed) * 1_000 > u64::from(tally.finished) * u64::from(permille)
+        };
+        let warns = |t: &Tally| above(t, rate.warn_permille) && !above(t, rate.pause_permille);
+        let warned = warns(tally);
         tally.finished += 1;
         tally.failed += 1;
-        let bad = u64::from(tally.failed) * 1_000
-            > u64::from(tally.finished) * u64::from(rate.pause_permille);
+        let is_new = warns(tally) && !warned;
+        tally.to_warn = is_new.then_some((tally.failed, tally.finished));
+        let bad = above(tally, rate.pause_permille);
         // A council may end while its mission is paused already.
-        tally.to_stop |= bad && tally.finished >= rate.finished_min && !paused;
+        tally.to_stop |= bad && !paused;
         // For the requeue, which settles what the failure raised.
         self.trial(task).last = Some((Trouble::Failure(failure.kind), failure));
         Ok(())
@@ -365,6 +386,10 @@ impl Failures {
     pub(super) fn close(&mut self, now: Timestamp, facts: &Facts, waves: &Waves) -> Verdict {
         for (mission, tally) in &self.missions {
             ensure(!tally.to_stop, || format!("{mission} goes on although too much of it fails"))?;
+            let untold = tally.to_warn;
+            ensure(untold.is_none(), || {
+                format!("nobody is warned that of {mission} {untold:?} fail")
+            })?;
         }
         let recent = self.told.iter().filter(|told| now.ms_since(**told) < HOUR_MS).count();
         if recent < self.notices.notices_per_hour_max as usize {

@@ -170,7 +170,7 @@ impl Leases {
             granted_at: record.at,
             heard_at: None,
             ttl_ms: policy.silence_ms(facts.task(*task)?.kind, *phase),
-            timeout_ms: policy.attempt_timeout_ms(agent.role),
+            timeout_ms: policy.time_ms(agent.role, facts.task(*task)?.kind, *phase),
             idle: false,
         };
         self.attempts.insert(*fence, held);

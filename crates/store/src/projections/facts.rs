@@ -77,6 +77,7 @@ impl Fold {
             | Event::PrioritySet { .. }
             | Event::ProviderParked { .. }
             | Event::ProviderBack { .. }
+            | Event::FailuresWarned { .. }
             | Event::PlanWarned { .. }
             | Event::PlanBatched { .. }
             | Event::MissionEstimated { .. }

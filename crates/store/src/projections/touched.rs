@@ -33,6 +33,7 @@ impl Touched {
             Event::ScaleRefused { .. }
             | Event::QueueBackedUp { .. }
             | Event::RateUseReported { .. }
+            | Event::FailuresWarned { .. }
             | Event::PlanWarned { .. }
             | Event::CheckNoted { .. }
             | Event::SessionStarted

@@ -11,7 +11,7 @@ use crate::merge::{
 };
 use crate::mission::Mission;
 use crate::plan::TaskKind;
-use crate::rollback::{Landing, Migration, Revert, Tree, Word};
+use crate::rollback::{Landing, Migration, Revert, Word};
 use crate::state::{Live, State, gate};
 use crate::task::{Stage, Task};
 use crate::time::Timestamp;
@@ -199,7 +199,6 @@ impl State {
             needs: task.dependencies.iter().copied().collect(),
             wave,
             migration: migration_of(task),
-            tree: Tree::Clean,
             word: if task.irreversible { Word::Irreversible } else { Word::Nothing },
             last_good: onto.clone(),
         };
