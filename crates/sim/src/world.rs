@@ -20,6 +20,8 @@ use crate::story::Story;
 
 /// Of one world in eight.
 const SLOW_PACE: u64 = 100;
+/// How often agents of a slow world are silent, in a thousand.
+const SILENT_MIN: u32 = 300;
 
 pub(crate) struct World<R> {
     pub rng: Rng,
@@ -84,9 +86,13 @@ pub(crate) enum Progress {
 impl<R: Rules + Clone> World<R> {
     pub(crate) fn new(seed: u64, rules: R, story: Story) -> World<R> {
         let mut rng = Rng::with_seed(seed);
-        let faults = Faults::draw(&mut rng);
+        let mut faults = Faults::draw(&mut rng);
         let now = draw::beginning(&mut rng);
         let pace = if rng.u8(0..8) == 0 { SLOW_PACE } else { 1 };
+        if pace == SLOW_PACE {
+            // This is what slow worlds are for.
+            faults.agent_silent = faults.agent_silent.max(SILENT_MIN);
+        }
         let mut world = World {
             rng,
             now,
