@@ -176,7 +176,9 @@ impl Project {
             Err(kapelle_conductor::Error::Refused(why @ Refusal::People(_))) => {
                 say(format!("WARNING: the team stays as it is: {why}"));
             }
-            configured => drop(configured?),
+            configured => {
+                configured?;
+            }
         }
         Ok(opened)
     }

@@ -105,9 +105,9 @@ pub async fn go_on(
     };
     let outcome = watched(&mut session, about, watch, &mut interrupts).await;
     let ended = session.end().await;
-    let exit = outcome?;
+    // Why the conductor ended says more than that it did.
     ended?;
-    Ok(exit)
+    outcome
 }
 
 async fn watched(

@@ -135,7 +135,8 @@ async fn begun() -> Result<Project, Problem> {
 fn lead(project: &Project) -> Result<Leadership, Problem> {
     let started_at = kapelle_conductor::clock::now();
     let holder = Holder { pid: std::process::id(), url: None, started_at, host: None };
-    Leadership::take(&project.state_dir(), holder).map_err(|error| {
+    let store = project.location()?;
+    Leadership::over(&project.state_dir(), &store, holder).map_err(|error| {
         Problem::from(error).hint("wait for it to end, or stop it with Ctrl-C; nothing is lost")
     })
 }

@@ -37,7 +37,8 @@ pub(crate) type Ticket = Option<oneshot::Sender<Result<Accepted, Refusal>>>;
 #[derive(Debug, Clone)]
 pub struct Handle {
     messages: mpsc::UnboundedSender<Message>,
-    commits: broadcast::Sender<Committed>,
+    /// Weak: whoever follows hears of the end of the conductor, however many still have a handle.
+    commits: broadcast::WeakSender<Committed>,
 }
 
 pub(crate) struct Inbox {
@@ -48,8 +49,8 @@ pub(crate) struct Inbox {
 pub(crate) fn channel() -> (Handle, Inbox) {
     let (messages, receiver) = mpsc::unbounded_channel();
     let (commits, _) = broadcast::channel(FOLLOWERS_LAG_MAX);
-    let inbox = Inbox { messages: receiver, commits: commits.clone() };
-    (Handle { messages, commits }, inbox)
+    let handle = Handle { messages, commits: commits.downgrade() };
+    (handle, Inbox { messages: receiver, commits })
 }
 
 impl Handle {
@@ -81,10 +82,13 @@ impl Handle {
         Ok(told.await.map_err(|_| Error::Stopped)??)
     }
 
-    /// Every commit from now on.
+    /// Every commit from now on; it is closed when the conductor has ended.
     #[must_use]
     pub fn follow(&self) -> broadcast::Receiver<Committed> {
-        self.commits.subscribe()
+        match self.commits.upgrade() {
+            Some(commits) => commits.subscribe(),
+            None => broadcast::channel(1).1,
+        }
     }
 
     /// Asks the conductor to stop what it runs and to end. What was running is taken up again at

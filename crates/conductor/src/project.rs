@@ -97,7 +97,7 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
     make_private(&settings.dir)?;
     let holder =
         Holder { pid: std::process::id(), url: None, started_at: clock::now(), host: None };
-    let leadership = Leadership::take(&settings.dir, holder)?;
+    let leadership = Leadership::over(&settings.dir, &settings.store, holder)?;
     let writer = Writer::open(&settings.store)?;
     let reader = Reader::open(&settings.store)?;
     let store_id = reader.store_id()?;
@@ -135,7 +135,7 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
 pub fn record(dir: &Path, store: &Location, command: Command) -> Result<(), crate::Error> {
     let holder =
         Holder { pid: std::process::id(), url: None, started_at: clock::now(), host: None };
-    let _leadership = Leadership::take(dir, holder)?;
+    let _leadership = Leadership::over(dir, store, holder)?;
     let writer = Writer::open(store)?;
     let mut engine = Reader::open(store)?.recover()?;
     let expected = engine.head();

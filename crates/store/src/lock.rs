@@ -18,6 +18,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::location::Location;
 
 /// Somebody who only asks for the holder has the lock for an instant, and a new holder needs one
 /// to say who it is. Neither takes this long.
@@ -51,32 +52,39 @@ impl Holder {
 
 #[derive(Debug)]
 pub struct Leadership {
-    file: Flock<File>,
+    places: Vec<Place>,
     holder: Holder,
+}
+
+#[derive(Debug)]
+struct Place {
+    file: Flock<File>,
     path: PathBuf,
 }
 
 impl Leadership {
     /// Takes the lock in the folder `dir`, or says who has it.
     pub fn take(dir: &Path, holder: Holder) -> Result<Leadership, Error> {
-        let path = dir.join("lock");
-        let mut file = open(&path, OpenOptions::new().write(true).create(true).truncate(false))?;
-        for tried in 1.. {
-            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(file) => {
-                    let leadership = Leadership { file, holder, path };
-                    leadership.write()?;
-                    return Ok(leadership);
-                }
-                Err((back, Errno::EWOULDBLOCK)) if tried < TRIES_MAX => file = back,
-                Err((back, Errno::EWOULDBLOCK)) => {
-                    return Err(Error::Held { holder: read(&back).map_err(Error::io(&path))? });
-                }
-                Err((_, errno)) => return Err(Error::io(&path)(errno.into())),
+        let leadership = Leadership { places: vec![Place::take(dir.join("lock"))?], holder };
+        leadership.write()?;
+        Ok(leadership)
+    }
+
+    /// The same for a project whose store may lie elsewhere: other folders may name the same one.
+    pub fn over(dir: &Path, store: &Location, holder: Holder) -> Result<Leadership, Error> {
+        let mut leadership = Leadership::take(dir, holder)?;
+        let inside = dir.canonicalize().map_err(Error::io(dir))?;
+        if let Some(path) = store.path().filter(|path| !path.starts_with(dir)) {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            let folder = folder.canonicalize().map_err(Error::io(folder))?;
+            if folder != inside {
+                let mut name = path.file_name().unwrap_or_default().to_owned();
+                name.push(".lock");
+                leadership.places.push(Place::take(folder.join(name))?);
+                leadership.write()?;
             }
-            thread::sleep(BETWEEN_TRIES);
         }
-        Err(Error::Held { holder: None })
+        Ok(leadership)
     }
 
     /// Lets others know where to find this process.
@@ -90,15 +98,37 @@ impl Leadership {
         &self.holder
     }
 
-    /// Readers take the first value and no more, so at no moment is there something unreadable.
     fn write(&self) -> Result<(), Error> {
-        let text = serde_json::to_vec(&self.holder).map_err(|e| Error::io(&self.path)(e.into()))?;
+        self.places.iter().try_for_each(|place| place.write(&self.holder))
+    }
+}
+
+impl Place {
+    fn take(path: PathBuf) -> Result<Place, Error> {
+        let mut file = open(&path, OpenOptions::new().write(true).create(true).truncate(false))?;
+        for tried in 1.. {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(file) => return Ok(Place { file, path }),
+                Err((back, Errno::EWOULDBLOCK)) if tried < TRIES_MAX => file = back,
+                Err((back, Errno::EWOULDBLOCK)) => {
+                    return Err(Error::Held { holder: read(&back).map_err(Error::io(&path))? });
+                }
+                Err((_, errno)) => return Err(Error::io(&path)(errno.into())),
+            }
+            thread::sleep(BETWEEN_TRIES);
+        }
+        Err(Error::Held { holder: None })
+    }
+
+    /// Readers take the first value and no more, so at no moment is there something unreadable.
+    fn write(&self, holder: &Holder) -> Result<(), Error> {
+        let text = serde_json::to_vec(holder).map_err(|e| Error::io(&self.path)(e.into()))?;
         let written = self.file.write_all_at(&text, 0);
         written.and_then(|()| self.file.set_len(text.len() as u64)).map_err(Error::io(&self.path))
     }
 }
 
-impl Drop for Leadership {
+impl Drop for Place {
     fn drop(&mut self) {
         // A courtesy: the lock is what counts, and it is released right after.
         let _ = self.file.set_len(0);

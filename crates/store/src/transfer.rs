@@ -23,6 +23,9 @@ use crate::reader::Reader;
 /// How many records are held in memory at a time.
 const PAGE: usize = 10_000;
 
+/// A lead a second for as long as there are computers.
+const EPOCH_MAX: i64 = 1 << 40;
+
 /// No event of ours comes near; a longer line is something else.
 const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
@@ -103,6 +106,10 @@ fn row(number: u64, text: &str) -> Result<Row, Error> {
     let wrong = |why: String| Error::Import { line: number, why };
     let line: Line = serde_json::from_str(text).map_err(|why| wrong(why.to_string()))?;
     let hash: Hash = line.hash.parse().map_err(|_| wrong("its hash is not one".into()))?;
+    // Neither time nor leads are counted so far, or backwards.
+    if line.at < 0 || !(0..EPOCH_MAX).contains(&line.epoch) {
+        return Err(wrong("its time or its epoch is out of bounds".into()));
+    }
     let body = line.event.get().to_owned();
     let (seq, at, epoch) = (line.seq, line.at, line.epoch);
     Ok(Row { seq, at, epoch, body, hash: hash.0.to_vec() })

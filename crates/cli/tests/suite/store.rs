@@ -192,3 +192,39 @@ fn people_are_warned_about_their_store() {
     let few = with_agents("19", "").stderr;
     assert!(!few.contains("SQLite store") && !few.contains("power cut"), "{few}");
 }
+
+/// A store that fails in the middle of a mission ends the run, and says why. `--resume` goes on.
+#[test]
+fn a_store_that_is_lost_in_mid_mission_ends_the_run_with_its_reason() {
+    let fixture = Fixture::with_agent("sleep 1000");
+    let mut run = fixture.start_run(&["work", "--yes"]);
+    run.line_with("Executing");
+    let store = Connection::open(fixture.repo().join(".kapelle/store.db")).unwrap();
+    store.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+    store.execute("UPDATE meta SET epoch = epoch + 1", []).unwrap();
+    drop(store);
+    fixture.kapelle(&["pause", "--reason", "to have something written"]);
+    run.ended().expect(6).says("epoch");
+    fixture.assert_nothing_runs();
+}
+
+/// WRK-15: whoever names the same file from another folder is refused, and told who has it.
+#[test]
+fn a_store_that_two_projects_name_has_one_conductor() {
+    let (first, second) = (Fixture::new(), Fixture::new());
+    let shared = first.path("shared.db");
+    let config = |fixture: &Fixture, script: &str| {
+        let agent = fixture.script("agent.sh", script);
+        let store = format!("[store]\nurl = \"sqlite:{}\"\n", shared.display());
+        fixture.commit("kapelle.toml", &crate::fixture::developer(&agent, &store));
+    };
+    config(&first, "sleep 1000");
+    config(&second, "echo x > x.txt");
+    let mut run = first.start_run(&["work", "--yes"]);
+    run.line_with("Executing");
+    let pid = run.pid();
+    second.run(&["work", "--yes"]).expect(3).says(&format!("process {pid}"));
+    second.kapelle(&["store", "rebuild"]).expect(3).says(&format!("process {pid}"));
+    run.interrupt();
+    run.ended().expect(130);
+}

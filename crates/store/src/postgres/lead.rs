@@ -48,10 +48,12 @@ pub(super) fn take(link: &Link, server: &Server) -> Result<(), Error> {
         release(link, server)?;
         return Err(Error::Held { holder: holder(link)? });
     }
+    // Asked for before the question: whoever has it after the answer is somebody else.
+    let silent = locking(link, server)?;
     if Listener::start(server)?.ask(&server.schema, ANSWERING)? {
         return Err(Error::Held { holder: holder(link)? });
     }
-    end_holder(link, server)?;
+    end(link, server, silent)?;
     if try_for(link, server, NOTICING)? {
         return Ok(());
     }
@@ -105,13 +107,21 @@ pub(super) fn try_once(link: &Link, server: &Server) -> Result<bool, Error> {
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
-/// Ends the connection that holds the lock.
-fn end_holder(link: &Link, server: &Server) -> Result<(), Error> {
-    let sql = "SELECT pg_terminate_backend(pid) FROM pg_locks
-        WHERE locktype = 'advisory' AND granted AND objsubid = 1
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND ((classid::bigint << 32) | objid::bigint) = $1 AND pid <> pg_backend_pid()";
-    link.query(sql, vec![Box::new(key(server))]).map(drop)
+/// Who has the lock of the project, as the server counts its processes.
+const LOCKING: &str = "FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND ((classid::bigint << 32) | objid::bigint) = $1 AND pid <> pg_backend_pid()";
+
+fn locking(link: &Link, server: &Server) -> Result<Option<i32>, Error> {
+    let rows = link.query(&format!("SELECT pid {LOCKING}"), vec![Box::new(key(server))])?;
+    Ok(rows.first().map(|row| row.get(0)))
+}
+
+/// Ends the connection that had the lock, if it still has it.
+fn end(link: &Link, server: &Server, silent: Option<i32>) -> Result<(), Error> {
+    let Some(silent) = silent else { return Ok(()) };
+    let sql = format!("SELECT pg_terminate_backend(pid) {LOCKING} AND pid = $2");
+    link.query(&sql, vec![Box::new(key(server)), Box::new(silent)]).map(drop)
 }
 
 /// Who claimed the current epoch, as it told.

@@ -66,6 +66,7 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Er
         return Err(Error::ReadOnly { what: path.display().to_string() });
     }
     schema::inspect(&conn, &path)?;
+    close_to_others(&path)?;
     set(&conn, &WRITING)?;
     set_durability(&conn, Durability::Full)?;
     schema::create(&mut conn, &path)?;
@@ -80,6 +81,7 @@ pub(super) fn open_tables(path: &Path) -> Result<Connection, Error> {
     create(&path)?;
     let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     schema::claim_tables(&conn, &path)?;
+    close_to_others(&path)?;
     set(&conn, &WRITING)?;
     set(&conn, &TABLES)?;
     set_durability(&conn, Durability::Normal)?;
@@ -232,13 +234,19 @@ fn create(path: &Path) -> Result<(), Error> {
             if found.mode() & 0o200 == 0 {
                 return Err(Error::ReadOnly { what: path.display().to_string() });
             }
-            if found.mode() & 0o777 == MODE {
-                return Ok(());
-            }
-            fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(Error::io(path))
+            Ok(())
         }
         Err(error) => Err(error),
     }
+}
+
+/// For a file that is known to be ours: one of somebody else is not ours to close.
+fn close_to_others(path: &Path) -> Result<(), Error> {
+    let found = fs::metadata(path).map_err(Error::io(path))?.permissions();
+    if found.mode() & 0o777 == MODE {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(Error::io(path))
 }
 
 /// A new file that nobody else can read, and that is there after a power cut.

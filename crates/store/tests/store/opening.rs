@@ -77,11 +77,13 @@ fn other_peoples_databases_are_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
     let before = fs::read(&path).unwrap();
     for refused in [Sqlite::open(&path).unwrap_err(), Reader::open(&path).unwrap_err()] {
         assert!(matches!(refused, Error::NotAStore { .. }), "{refused}");
     }
     assert!(fs::read(&path).unwrap() == before);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o664);
 }
 
 /// Killed at its very first moment, a store is an empty file, or one that SQLite has to take back.
