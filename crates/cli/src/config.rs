@@ -425,7 +425,8 @@ mod tests {
     #[test]
     fn an_empty_file_is_enough() {
         let config = Config::parse("").unwrap();
-        assert_eq!(config.policy(), Policy::default());
+        let heartbeat = Some(HeartbeatPolicy::default());
+        assert_eq!(config.policy(), Policy { heartbeat, ..Policy::default() });
         assert_eq!(config.workers_max(), 3);
     }
 

@@ -250,6 +250,11 @@ pub async fn run_attached(spec: Spec) -> Result<Attached, Error> {
         let _unreadable = reaper::end_run(&run).await;
     }
     supervise::end_orphans(&spec.hold, &run).await;
+    // The keys that end us end it as well, and its end may be heard of first.
+    let asked = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    let cut_short = cut_short.or_else(|| {
+        status.signal().is_some_and(|it| asked.contains(&it)).then_some(Attached::Interrupted)
+    });
     let by_signal = status.signal().map(|signal| 128 + signal);
     let code = status.code().or(by_signal).unwrap_or(1);
     Ok(cut_short.unwrap_or(Attached::Exited { code }))

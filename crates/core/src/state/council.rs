@@ -591,7 +591,8 @@ pub(super) fn after_review(
 
 /// Of a burial in a mission that is paused anyway.
 fn falls(event: &Event) -> bool {
-    matches!(event, Event::TaskDeadLettered { .. } | Event::TaskBlocked { .. })
+    use Event::{FailuresWarned, TaskBlocked, TaskDeadLettered};
+    matches!(event, TaskDeadLettered { .. } | TaskBlocked { .. } | FailuresWarned { .. })
 }
 
 /// A council belongs to a mission without being a task of it.

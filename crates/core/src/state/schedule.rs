@@ -218,6 +218,10 @@ impl State {
         now: Timestamp,
     ) -> Option<Vec<Event>> {
         let (task, mission) = self.task_or_refuse(pull.task).ok()?;
+        // Not even if it could not start when its turn was, and can now.
+        if self.schedule.suspects.contains(&task.id) && !self.schedule.runners.is_empty() {
+            return None;
+        }
         let needs = task.dependencies.iter().filter_map(|id| self.task(*id));
         if let Some(open) = needs.into_iter().find(|need| need.stage != Stage::Done) {
             return Some(self.halt(task, open, mission));

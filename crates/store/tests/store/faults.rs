@@ -31,10 +31,14 @@ fn append(writer: &Writer, expected: Seq, records: &[Record]) -> Receiver<Result
 
 /// Runs a test of this binary in a mount namespace of its own.
 fn in_a_box(test: &str, dir: &Path, walls: &[&str]) {
+    let program = std::env::current_exe().unwrap();
     let output = Command::new("bwrap")
         .args(["--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
         .args(walls)
-        .arg(std::env::current_exe().unwrap())
+        // The walls may stand where it lies.
+        .arg("--ro-bind")
+        .args([&program, &program])
+        .arg(&program)
         .args(["--exact", test, "--nocapture"])
         .env(CHILD_DIR, dir)
         .output()
