@@ -589,10 +589,9 @@ pub(super) fn after_review(
     }
 }
 
-/// Of a burial in a mission that is paused anyway.
+/// Of a burial in a mission that is paused anyway: people hear of that, and need no warning.
 fn falls(event: &Event) -> bool {
-    use Event::{FailuresWarned, TaskBlocked, TaskDeadLettered};
-    matches!(event, TaskDeadLettered { .. } | TaskBlocked { .. } | FailuresWarned { .. })
+    matches!(event, Event::TaskDeadLettered { .. } | Event::TaskBlocked { .. })
 }
 
 /// A council belongs to a mission without being a task of it.

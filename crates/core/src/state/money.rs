@@ -78,12 +78,15 @@ impl State {
         let mut may = team.filter(|agent| territories.admits(*agent, &task.files));
         let first = may.next().unwrap_or(AgentId { role, seat: 1 });
         let mut terms = self.terms(task.id, first, now);
-        while let Err(hindrance) = &terms
-            && hindrance.is_of_agent()
-            && self.cure(hindrance) == Cure::Later
-            && let Some(other) = may.next()
-        {
-            terms = self.terms(task.id, other, now);
+        for other in may {
+            let Err(hindrance) = &terms else { break };
+            if !hindrance.is_of_agent() {
+                break;
+            }
+            let others = self.terms(task.id, other, now);
+            if others.is_ok() || self.cure(hindrance) == Cure::Later {
+                terms = others;
+            }
         }
         terms
     }

@@ -4,7 +4,7 @@ use kapelle_core::approval::Subject;
 use kapelle_core::council::{
     Choice, CouncilId, NoVerdict, Outcome, Question, Rejection, Strategy, ToHuman, Verdict,
 };
-use kapelle_core::escalation::HumanBecause;
+use kapelle_core::escalation::{HumanBecause, RatePolicy};
 use kapelle_core::event::PauseReason;
 use kapelle_core::failure::FailureKind;
 use kapelle_core::gates::ReviewPolicy;
@@ -13,7 +13,7 @@ use kapelle_core::policy::Policy;
 use kapelle_core::settings::Settings;
 use kapelle_core::status::Status;
 use kapelle_core::task::Stage;
-use kapelle_core::{Command, Effect, Event, Refusal, Usd, why};
+use kapelle_core::{Command, Effect, Event, Refusal, Role, Usd, why};
 
 use crate::council_rules::{
     because, by_hand, cast, exhaust, rule, settings, sitting, verdict, votes,
@@ -128,6 +128,24 @@ fn a_review_without_a_verdict_asks_a_person_before_the_merge() {
     assert_eq!(world.status("1"), Status::Completed);
 }
 
+/// Whoever is asked again looks first, also if people approve meanwhile.
+#[test]
+fn an_approval_does_not_overtake_a_review() {
+    let mut world = queued(checked());
+    world.must(review(&world));
+    world.together(vec![cast(C1, "deepseek", Choice::Approve), cast(C1, "gemini", Choice::Reject)]);
+    world.wait(31_000);
+    let subject = Subject::Merge(world.task("1").id);
+    assert!(world.state().approvals().is_open(subject), "they did not agree");
+    world.must(review(&world));
+    world.must(Command::Approve { subject, commit: commit(100), by: ann() });
+    assert!(!merges(&world), "{:?}", world.running);
+    assert!(matches!(world.task("1").stage, Stage::Review { council: C2 }));
+    all(&mut world, C2, &Choice::Approve);
+    world.chores();
+    assert_eq!(world.status("1"), Status::Completed);
+}
+
 /// TDD-11: rounds of review are counted, and after the last one a person decides.
 #[test]
 fn after_the_last_round_of_review_a_person_decides() {
@@ -228,6 +246,33 @@ fn the_watchdog_ends_a_sitting_council_and_frees_its_money() {
     assert_eq!(world.state().ledger().purse(Scope::Mission(M1)).reserved, Usd::ZERO);
     let mission = world.state().mission(M1).unwrap();
     assert_eq!(mission.paused, Some(PauseReason::Watchdog));
+}
+
+/// Two that wait for councils give up at once, in a mission that is paused with them: that says
+/// more than a warning.
+#[test]
+fn what_the_watchdog_ends_warns_of_no_failures() {
+    let mut world = World::empty();
+    rule(&mut world, watched());
+    let seats = [(Role::Developer, 3)].into();
+    world.must(Command::ConfigureTeam { seats, workers_max: 3, by: ann() });
+    let policy = crate::council_rules::policy();
+    let failure_rate = RatePolicy { finished_min: 1, pause_permille: 1_000, ..policy.failure_rate };
+    world.must(open(
+        vec![task("1", &[]), task("2", &[]), task("3", &[])],
+        Policy { failure_rate, ..policy },
+    ));
+    world.chores();
+    exhaust(&mut world, "1");
+    exhaust(&mut world, "2");
+    let fence = world.fence_of("3");
+    let spent = kapelle_core::command::Spending { usd: Usd::cents(195), ..Default::default() };
+    world.must(Command::FinishAttempt { fence, outcome: done(9, &["b"]), spent });
+    let events = world.wait(31_000);
+    let gave_up = |event: &&Event| matches!(event, Event::TaskDeadLettered { .. });
+    assert_eq!(events.iter().filter(gave_up).count(), 2, "{events:?}");
+    let warned = events.iter().any(|event| matches!(event, Event::FailuresWarned { .. }));
+    assert!(!warned, "{events:?}");
 }
 
 /// A change whose review was cut short is not merged unseen.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::fixture::{M1, World, ann, done, open, task};
 use kapelle_core::calendar::DAY_MS;
 use kapelle_core::command::Spending;
-use kapelle_core::ledger::{self, Caps};
-use kapelle_core::plan::PlannedTask;
+use kapelle_core::ledger::{self, Caps, Scope};
+use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::{Budget, Policy};
 use kapelle_core::queue::Because;
 use kapelle_core::scaling::ManualScale;
@@ -160,4 +160,36 @@ fn extra_agents_stop_at_the_scaling_money_of_the_day() {
     assert_eq!(by(&world)[3..], [dev(1)], "the team has its own");
     world.wait(DAY_MS);
     assert!(by(&world)[4..].contains(&dev(2)), "{:?}", by(&world));
+}
+
+/// Seat 1 works and has no money beside that, but others have: what works alone goes next, and
+/// neither starts beside it nor lets anybody overtake it.
+#[test]
+fn who_works_alone_is_not_overtaken_while_anybody_could_pay_for_it() {
+    let last = PlannedTask { priority: Priority::Low, ..task("c", &[]) };
+    let mut world = World::empty();
+    let seats = BTreeMap::from([(Role::Developer, 3)]);
+    world.must(Command::ConfigureTeam { seats, workers_max: 2, by: ann() });
+    world.must(rules(|caps| caps.agent_usd_max = Some(Usd::cents(149))));
+    let attempt_timeout_ms = [(Role::Developer, 3_600_000)].into();
+    world.must(open(
+        vec![task("a", &[]), task("b", &[]), last],
+        Policy { attempt_timeout_ms, ..dollars() },
+    ));
+    world.chores();
+    assert_eq!(grants(&world).iter().map(|grant| grant.1).collect::<Vec<_>>(), [dev(1), dev(2)]);
+    let half_a_lease = dollars().lease_ttl_ms / 2;
+    let heard = world.fence_of("a");
+    // Twice nobody hears of b; then nobody waits for its bills any more.
+    while world.task("b").lost < 2
+        || world.state().ledger().purse(Scope::Mission(M1)).reserved > Usd::cents(100)
+    {
+        world.wait(half_a_lease);
+        world.must(Command::Heartbeat { fences: vec![heard] });
+    }
+    assert_eq!(world.working(), ["a".to_owned()].into());
+    let waits = "waits until it can work alone: its host was lost 2 times in a row";
+    assert_eq!(why(world.state(), world.task("b")).unwrap(), waits);
+    end(&mut world, heard, 50);
+    assert_eq!(world.working(), ["b".to_owned()].into());
 }

@@ -384,10 +384,11 @@ impl Failures {
 
     /// After a batch: what must have followed from it has.
     pub(super) fn close(&mut self, now: Timestamp, facts: &Facts, waves: &Waves) -> Verdict {
-        for (mission, tally) in &self.missions {
+        for (mission, tally) in &mut self.missions {
             ensure(!tally.to_stop, || format!("{mission} goes on although too much of it fails"))?;
-            let untold = tally.to_warn;
-            ensure(untold.is_none(), || {
+            let untold = tally.to_warn.take();
+            // Of a mission that is paused people hear anyway.
+            ensure(untold.is_none() || facts.mission(*mission)?.paused, || {
                 format!("nobody is warned that of {mission} {untold:?} fail")
             })?;
         }

@@ -132,7 +132,8 @@ impl State {
             Subject::Start(task) => self.wait_or_go(task),
             Subject::Merge(task) => {
                 self.approvals.closed(subject);
-                self.enter_merge_queue(task);
+                // Whoever reviews the change may still be at it.
+                self.queue_or_wait(task);
             }
             Subject::External(_) | Subject::Rollback(_) | Subject::Delivery(_) => {}
         }
@@ -310,7 +311,7 @@ impl State {
             None => {
                 self.drop_check(id);
                 self.forget_attempt(id);
-                self.enter_merge_queue(id);
+                self.queue_or_wait(id);
             }
         }
     }
@@ -338,7 +339,7 @@ impl State {
         }
     }
 
-    /// Into the merge queue, or before the people who have to be asked first.
+    /// Into the merge queue, or before the people and reviewers who have to be asked first.
     pub(in crate::state) fn queue_or_wait(&mut self, id: TaskId) {
         let subject = Subject::Merge(id);
         if self.approvals.is_open(subject) {
