@@ -85,13 +85,18 @@ impl World {
     /// Goes on until this many more tasks are merged; gives the number of commands that it took.
     pub fn finish(&mut self, tasks: u32) -> u32 {
         let (wanted, mut commands) = (self.merged + tasks, 0);
-        while self.merged < wanted {
-            let Some((fence, effect)) = self.running.pop_front() else { break };
-            let answer = self.answer(fence, &effect);
-            self.send(answer);
+        while self.merged < wanted && self.step() {
             commands += 1;
         }
         commands
+    }
+
+    /// One command, if anything is under way.
+    pub fn step(&mut self) -> bool {
+        let Some((fence, effect)) = self.running.pop_front() else { return false };
+        let answer = self.answer(fence, &effect);
+        self.send(answer);
+        true
     }
 
     pub fn take_journal(&mut self) -> Vec<Record> {

@@ -1,6 +1,6 @@
-//! One turn of a team while nobody else asks for anything, against a durable commit of its rows.
+//! One command while nobody else asks for anything, against a durable commit of its rows.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kapelle_core::Record;
 use kapelle_store::Location;
@@ -13,6 +13,7 @@ use crate::rounds::{Rounds, rounds};
 
 const ROUNDS: usize = 10;
 const TURNS: usize = 40;
+const IDLE: Duration = Duration::from_millis(2);
 /// More than are ended, however many rounds are thrown away.
 const TASKS: u32 = 3_000;
 
@@ -35,18 +36,21 @@ fn compare(
 ) {
     let mut team = Team::with_waiting(TASKS, location.clone());
     let (mut rows, mut last) = (rows_of(&team.turn()), 0);
+    let mut floor = |team: &Team, rows: &mut [Row]| {
+        idle(team);
+        probe::renumber(rows, &mut last);
+        timed(|| probe.commit(rows)).0
+    };
     let Rounds { kept, disturbed } = rounds(ROUNDS, || {
-        let before = floor(&mut *probe, &mut rows, &mut last);
-        let mut ours = Vec::new();
+        let (mut before, mut ours, mut after) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..TURNS {
-            // What the turn before left to be folded is no part of this one.
-            team.rest();
-            let started = Instant::now();
-            let records = team.turn();
-            ours.push(started.elapsed().as_secs_f64());
+            before.push(floor(&team, &mut rows));
+            idle(&team);
+            let (took, records) = timed(|| team.turn());
+            ours.push(took);
             rows = rows_of(&records);
+            after.push(floor(&team, &mut rows));
         }
-        let after = floor(&mut *probe, &mut rows, &mut last);
         let agreed = (percentile(before.clone(), 50), percentile(after.clone(), 50));
         (agreed.0, (ours, [before, after].concat()), agreed.1)
     });
@@ -72,12 +76,15 @@ fn rows_of(records: &[Record]) -> Vec<Row> {
     records.iter().map(Row::of).collect()
 }
 
-fn floor(probe: &mut dyn Probe, rows: &mut [Row], last: &mut i64) -> Vec<f64> {
-    let commit = |_| {
-        probe::renumber(rows, last);
-        let started = Instant::now();
-        probe.commit(rows);
-        started.elapsed().as_secs_f64()
-    };
-    (0..TURNS).map(commit).collect()
+/// Everybody sleeps, as they do when a command comes out of the blue; what the turn before left to
+/// be folded is no part of the next. A floor that finds everything awake would be another one.
+fn idle(team: &Team) {
+    team.rest();
+    std::thread::sleep(IDLE);
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let started = Instant::now();
+    let done = work();
+    (started.elapsed().as_secs_f64(), done)
 }
