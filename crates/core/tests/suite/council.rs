@@ -157,7 +157,8 @@ fn the_deadline_opens_the_votes_and_drops_the_late() {
     cast(&mut council, id, vote("gemini", solution("a")));
     cast(&mut council, id, vote("gpt", solution("a")));
     let just_before = Timestamp(DEADLINE.0 - 1);
-    assert!(council.may_close(id, just_before).is_err());
+    let sealed = Sealed { voted: 2, asked: 3 };
+    assert_eq!(council.may_close(id, just_before), Err(NotInSession::Sealed(sealed)));
     assert_eq!(council.overdue(just_before).count(), 0);
     assert_eq!(council.overdue(DEADLINE).collect::<Vec<_>>(), [id]);
     let late = council.vote(id, &vote("deepseek", solution("a")), DEADLINE);

@@ -12,7 +12,7 @@ use kapelle_core::queue::{Preemption, QueuePolicy};
 use kapelle_core::rate::{Provider, Throughput};
 use kapelle_core::routing::{self, Catalogue, Lineage, Model, Tier};
 use kapelle_core::settings::Settings;
-use kapelle_core::{Command, Effect, Event, Fence, Role, TaskId, Usd};
+use kapelle_core::{Command, Effect, Event, Fence, Role, TaskId, Usd, why};
 use proptest::prelude::*;
 
 use crate::fixture::{M1, World, ann, asked, commit, open, task};
@@ -194,12 +194,19 @@ fn a_critical_task_gets_the_provider_or_the_tier_of_who_makes_room() {
         ..piece(id, priority, operations)
     };
     let long = |id| piece(id, Priority::Medium, 6);
-    for (agents, tasks) in [
-        (1, vec![long("long"), piece("other", Priority::Low, 1)]),
-        (5, vec![best("long", Priority::Medium, 6), best("other", Priority::Low, 1)]),
+    let one_by_one = "a premium model is at work already, and those work one after the other";
+    for (agents, waits, tasks) in [
+        (
+            1,
+            "has as many agents as its rate limit carries",
+            vec![long("long"), piece("other", Priority::Low, 1)],
+        ),
+        (5, one_by_one, vec![best("long", Priority::Medium, 6), best("other", Priority::Low, 1)]),
     ] {
         let mut world = ruled(2, routed(agents), Budget::default(), tasks);
         assert_eq!(worker(&world), "long");
+        let told = why(world.state(), world.task("other")).unwrap();
+        assert!(told.contains(waits), "{told}");
         operation(&mut world, "long");
         urgent(&mut world, "other");
         assert_eq!(worker(&world), "long", "nothing is cut off");

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use kapelle_core::agents::{Disk, Hardware, Profile, TeamRules};
+use kapelle_core::ledger::{self, Caps};
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::{Budget, Policy};
-use kapelle_core::price::Price;
+use kapelle_core::price::{InvalidPrices, Price};
 use kapelle_core::queue::{
     Because, Bound, Concurrency, Contention, Domains, Pick, QueuePolicy, Strategy, Territories,
 };
 use kapelle_core::rate::{Provider, Throughput};
 use kapelle_core::routing::{self, Catalogue, Lineage, Model, Tier};
+use kapelle_core::scaling::{InvalidScaling, InvalidSteps};
 use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
 use kapelle_core::{Actor, AgentId, Command, Event, Refusal, Role, TaskId, Usd};
@@ -284,7 +286,7 @@ fn new_rules_reorder_what_waits() {
 }
 
 #[test]
-fn rules_of_the_queue_that_cannot_work_are_refused() {
+fn rules_that_cannot_work_are_refused() {
     let mut world = World::empty();
     let mut refused = |settings: Settings| match world.send(change(settings)) {
         Err(Refusal::InvalidSettings(invalid)) => invalid,
@@ -301,6 +303,19 @@ fn rules_of_the_queue_that_cannot_work_are_refused() {
     let all = (0..51).map(|n| format!("d{n}")).collect();
     let wise = Settings { domains: Domains::new([(dev(1), all)].into()), ..Settings::default() };
     assert!(matches!(refused(wise), InvalidSettings::Domains(_)));
+    let mut boundless = Settings::default();
+    (boundless.money.caps, boundless.money.pools) = (Caps::NONE, None);
+    let unlimited = InvalidSettings::Money(ledger::InvalidPolicy::Unlimited);
+    assert_eq!(refused(boundless), unlimited);
+    let price = Price { input: Usd::cents(1), output: Usd::cents(1) };
+    let mut nameless = Settings::default();
+    nameless.prices.models = [(String::new(), price)].into();
+    let bad_name = |wrong| matches!(wrong, InvalidSettings::Prices(InvalidPrices::BadName { .. }));
+    assert!(bad_name(refused(nameless)));
+    let mut stairless = Settings::default();
+    stairless.scaling.by_steps.steps.clear();
+    let empty = InvalidScaling::Steps(InvalidSteps::Empty);
+    assert_eq!(refused(stairless), InvalidSettings::Scaling(empty));
 }
 
 /// A journal from before the queue had rules says nothing of picks; it still folds.

@@ -69,7 +69,8 @@ fn files_of_other_tasks_stop_a_rollback() {
 #[test]
 fn what_was_taken_back_stands_in_nobodys_way() {
     let mut landings = landings(vec![landing(1, &["a"], &[]), landing(2, &["a"], &[1])]);
-    assert!(landings.rollback(TaskId(1)).is_err());
+    let needed = RollbackRefused::BuiltOn { task: "1-1".into(), count: 1 };
+    assert_eq!(landings.rollback(TaskId(1)), Err(needed));
     landings.rolled_back(TaskId(2));
     assert!(landings.rollback(TaskId(1)).is_ok());
     landings.rolled_back(TaskId(1));
