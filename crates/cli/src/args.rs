@@ -22,6 +22,12 @@ const AFTER_HELP: &str = "Examples:
 Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 4 waiting for a person, 5 budget,
 6 store or environment, 130 interrupted.";
 
+const SEARCH_EXAMPLES: &str = "\
+Examples:
+  kapelle search rate limit                          both words, anywhere
+  kapelle search --task 3-1 --kind log panicked      what was printed for one task
+  kapelle search --type attempt_failed --since 2026-11-16";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Deliver a small mission on a sample repository, with the scripted team
@@ -40,6 +46,8 @@ pub enum Command {
     Why(WhyArgs),
     /// Show what happened
     Log(LogArgs),
+    /// Search what happened, and what agents and checks printed
+    Search(SearchArgs),
     /// Approve the delivery of what a mission merged
     Approve(ApproveArgs),
     /// Answer the question of a task
@@ -307,6 +315,40 @@ pub struct LogArgs {
     #[arg(long, value_name = "N")]
     pub last: Option<u64>,
     /// Print the records as JSON, one a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SEARCH_EXAMPLES)]
+pub struct SearchArgs {
+    /// Words, all of which have to occur [default: everything that the filters let through]
+    pub words: Vec<String>,
+    /// Only what this agent or person did, such as developer-1
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Only of this task, such as 3-1 or m1/3-1
+    #[arg(long)]
+    pub task: Option<String>,
+    /// Only of this mission, such as m1
+    #[arg(long)]
+    pub mission: Option<String>,
+    /// Only events of this type, such as attempt_failed
+    #[arg(long = "type", value_name = "TYPE")]
+    pub event: Option<String>,
+    /// Only what happened, what programs printed, or what is remembered
+    #[arg(long, value_parser = ["activity", "log", "memory"])]
+    pub kind: Option<String>,
+    /// Only from this time on, such as 2026-11-16T09:30:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Only up to this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// At most the last N
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub last: usize,
+    /// Print what is found as JSON, one a line
     #[arg(long)]
     pub json: bool,
 }

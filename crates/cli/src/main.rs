@@ -16,6 +16,7 @@ mod reference;
 mod replay;
 mod run;
 mod sandbox;
+mod search;
 mod session;
 mod store;
 
@@ -68,6 +69,7 @@ async fn dispatch(command: Command) -> Result<Exit, Problem> {
         Command::Tasks(args) => look::tasks(args).await,
         Command::Why(args) => look::explain(args).await,
         Command::Log(args) => look::log(args).await,
+        Command::Search(args) => search::search(args).await,
         Command::Approve(args) => ask::approve(args).await,
         Command::Answer(args) => ask::answer(args).await,
         Command::Pause(args) => ask::pause(args).await,

@@ -14,6 +14,8 @@ use crate::look;
 use crate::output::{Exit, Problem, print, print_json};
 use crate::project::Project;
 
+const TIME_HINT: &str = "a time is in UTC and looks like 2026-11-16T09:30:00Z";
+
 /// Missions and tasks at a moment.
 #[derive(Debug, Serialize)]
 struct Then {
@@ -130,10 +132,13 @@ fn moment(text: &str) -> Result<Moment, Problem> {
     if let Ok(seq) = text.parse() {
         return Ok(Moment::Seq(Seq(seq)));
     }
-    time(text).map(Moment::Time).ok_or_else(|| {
-        Problem::usage(format!("{text:?} is neither the number of a record nor a time"))
-            .hint("a time is in UTC and looks like 2026-11-16T09:30:00Z")
-    })
+    let wrong = format!("{text:?} is neither the number of a record nor a time");
+    time(text).map(Moment::Time).ok_or_else(|| Problem::usage(wrong).hint(TIME_HINT))
+}
+
+/// A time that a person gave.
+pub fn time_or_refuse(text: &str) -> Result<Timestamp, Problem> {
+    time(text).ok_or_else(|| Problem::usage(format!("{text:?} is no time")).hint(TIME_HINT))
 }
 
 /// `2026-11-16T09:30:00Z`; the seconds, and the Z, may be left out.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kapelle_core::engine::Accepted;
 use kapelle_core::{Command, Record, Refusal, State};
+use kapelle_store::search::Document;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 /// How far a follower may fall behind before it has to look at the state anew.
@@ -28,6 +29,7 @@ pub(crate) enum Message {
     Command(Command, Ticket),
     Look(Look),
     Publish(String, oneshot::Sender<Result<(), kapelle_store::Error>>),
+    Index(Box<Document>),
     ShutDown,
 }
 
@@ -102,6 +104,12 @@ impl Handle {
     pub(crate) fn report(&self, command: Command) {
         // Without a conductor there is nobody to report to, and the next one repeats the work.
         let _ = self.post(Message::Command(command, None));
+    }
+
+    /// Makes what a program printed searchable.
+    pub(crate) fn index(&self, found: Document) {
+        // Without a conductor it is still in its log.
+        let _ = self.post(Message::Index(Box::new(found)));
     }
 
     pub(crate) fn post(&self, message: Message) -> Result<(), Error> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use kapelle_core::command::Spending;
 use kapelle_core::engine::{Actions, Batch};
 use kapelle_core::{Command, Engine, Refusal, Timestamp};
+use kapelle_store::search::Document;
 use kapelle_store::{Head, Writer};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -86,6 +87,12 @@ impl Turns {
             outcome = self.turn(gathered.commands).await;
         }
         self.running.stop_all().await;
+        // What the last ones printed; whatever else they have to say is for the next conductor.
+        while let Ok(message) = self.inbox.messages.try_recv() {
+            if let Message::Index(found) = message {
+                self.index(*found);
+            }
+        }
         let closed = close(self.writer).await;
         outcome.and(closed)
     }
@@ -205,8 +212,14 @@ impl Turns {
                 // Whoever asked may have gone away meanwhile.
                 let _ = done.send(told);
             }),
+            Message::Index(found) => self.index(*found),
             Message::ShutDown => gathered.end = true,
         }
+    }
+
+    fn index(&self, found: Document) {
+        // If it cannot be kept for the search, it is still in its log.
+        self.writer.index(found, |_kept| {});
     }
 
     /// When the first lease is half over, or at once if others wait for an agent to be online:

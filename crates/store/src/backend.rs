@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::journal::{Epoch, Head, Journal, Link, admit, event};
 use crate::lock::Holder;
 use crate::projections::Changes;
-use crate::search::{Document, Hit, Query};
+use crate::search::{Document, Query};
 use crate::tables::Table;
 use crate::value::Value;
 
@@ -108,7 +108,7 @@ pub(crate) trait Backend: Journal {
         documents: &[Document],
         mark: Option<Seq>,
     ) -> Result<(), Error>;
-    fn search(&self, query: &Query) -> Result<Vec<Hit>, Error>;
+    fn search(&self, query: &Query) -> Result<Vec<Document>, Error>;
     /// Documents that no record of the journal tells, and that would be lost without a copy.
     fn kept_documents(&self) -> Result<Vec<Document>, Error>;
 

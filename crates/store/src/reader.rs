@@ -14,7 +14,7 @@ use crate::fingerprint::{Fingerprint, expected, fingerprints};
 use crate::journal::{Hash, Head};
 use crate::location::Location;
 use crate::open::open_read_only;
-use crate::search::{Hit, Query};
+use crate::search::{Document, Query};
 use crate::snapshot;
 
 /// Enough to keep a database busy, little enough to keep in memory.
@@ -119,7 +119,7 @@ impl Reader {
         self.backend.searchable()
     }
 
-    pub fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
+    pub fn search(&self, query: &Query) -> Result<Vec<Document>, Error> {
         self.backend.search(query)
     }
 

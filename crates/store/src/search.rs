@@ -41,7 +41,7 @@ impl Kind {
 }
 
 /// Something that can be found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Document {
     pub kind: Kind,
     /// Where it is from. A later document of the same kind and source takes its place.
@@ -73,15 +73,6 @@ pub struct Query {
     pub limit: Option<usize>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Hit {
-    pub kind: Kind,
-    pub source: String,
-    pub seq: Option<Seq>,
-    pub at: Timestamp,
-    pub body: String,
-}
-
 impl Query {
     pub(crate) fn limit(&self) -> i64 {
         self.limit.unwrap_or(HITS_MAX).min(HITS_MAX) as i64
@@ -98,6 +89,10 @@ impl Query {
 }
 
 impl Document {
+    /// In the order in which the databases give them.
+    pub(crate) const COLUMNS: &str =
+        "kind, source, seq, at, mission_id, task_id, agent, type, body";
+
     /// The words of its body, which is all that a database has to index.
     pub(crate) fn words(&self) -> String {
         words(self.body()).collect::<Vec<_>>().join(" ")

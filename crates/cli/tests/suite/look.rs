@@ -102,6 +102,43 @@ fn the_log_is_the_whole_journal_in_order() {
     }
 }
 
+/// EVT-08: what happened and what agents printed is found by words, task, agent, type and time.
+#[test]
+fn what_happened_and_what_was_printed_is_found() {
+    let fixture = Fixture::with_agent(
+        r#"echo "look: the $KAPELLE_TASK gizmo"; echo noise; echo x > "$KAPELLE_TASK.txt""#,
+    );
+    let plan =
+        fixture.plan(r#"[{"id": "one", "title": "First"}, {"id": "two", "title": "Second"}]"#);
+    fixture.run(&["build gizmos", "--plan", &plan, "--yes"]).expect(0);
+    let found = |args: &[&str]| -> Vec<Value> {
+        let all = fixture.kapelle(&[&["search", "--json"], args].concat()).expect(0).stdout;
+        all.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let tasks = |found: &[Value]| found.iter().map(|it| it["task"].clone()).collect::<Vec<_>>();
+    let printed = found(&["GIZMO", "--kind", "log"]);
+    assert_eq!(tasks(&printed), [json!(1), json!(2)], "both, in order: {printed:?}");
+    assert_eq!(printed[0]["body"], "look: the one gizmo\nnoise\n");
+    assert_eq!(tasks(&found(&["gizmo", "--kind", "log", "--task", "two"])), [json!(2)]);
+    assert_eq!(found(&["gizmo", "one", "two"]), [] as [Value; 0], "all words in one place");
+    let merged = found(&["--type", "task_merged"]);
+    assert_eq!(tasks(&merged), [json!(1), json!(2)]);
+    assert_eq!(tasks(&found(&["--type", "task_merged", "--last", "1"])), [json!(2)]);
+    let agent = printed[0]["agent"].as_str().unwrap();
+    let own = found(&["--agent", agent, "--mission", "m1"]);
+    assert!(!own.is_empty() && own.iter().all(|it| it["agent"] == agent), "{own:?}");
+    assert_eq!(found(&["--until", "2020-01-01"]), [] as [Value; 0]);
+    assert_eq!(found(&["--since", "2020-01-01", "--type", "task_merged"]), merged);
+
+    let shown = fixture.kapelle(&["search", "gizmo", "--task", "m1/one", "--kind", "log"]);
+    let shown = shown.expect(0).stdout;
+    assert!(shown.contains(&format!("{agent}: m1/one:\n    look: the one gizmo\n")), "{shown}");
+    assert!(!shown.contains("noise"), "only the lines that were looked for: {shown}");
+    fixture.kapelle(&["search", "unheard"]).expect(0).says("nothing is found");
+    fixture.kapelle(&["search", "--since", "soon"]).expect(2).says("2026-11-16T09:30:00Z");
+    fixture.kapelle(&["search", "--task", "three"]).expect(3).says("kapelle tasks lists them");
+}
+
 /// Somebody who edits the journal's file is found out.
 #[test]
 fn a_changed_journal_is_found_out() {

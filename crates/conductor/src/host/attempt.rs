@@ -1,7 +1,7 @@
 //! One attempt: a clean worktree, an agent in its box, and what it left behind.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use kapelle_agents::Briefing;
@@ -9,7 +9,8 @@ use kapelle_agents::command::{self, Ending, Word};
 use kapelle_core::command::{AttemptOutcome, Spending};
 use kapelle_core::policy::Sandbox;
 use kapelle_core::report::{Report, Usage};
-use kapelle_core::{AgentId, Command, Commit, Effect, Fence, limits};
+use kapelle_core::{AgentId, Command, Commit, Effect, Fence, TaskId, limits};
+use kapelle_store::search::{Document, Kind};
 use kapelle_workspace::git;
 use kapelle_workspace::process::{self, Exit, Hold, Spec};
 use kapelle_workspace::subtask::Subtask;
@@ -19,6 +20,10 @@ use tokio::sync::watch;
 
 use super::ear::Ear;
 use super::{Host, Order, Trouble, make_dir};
+use crate::clock;
+
+/// As much of a log as one search takes in.
+const SEARCHED_BYTES_MAX: u64 = 100_000;
 
 /// The places of one attempt.
 struct Places {
@@ -61,13 +66,14 @@ impl Host {
         order: &Order,
         stopped: watch::Receiver<bool>,
     ) -> Vec<Command> {
-        let (Effect::RunAttempt { agent, base, since, .. }, Some(briefing)) =
+        let (Effect::RunAttempt { task, agent, base, since, .. }, Some(briefing)) =
             (&order.effect, &order.briefing)
         else {
             return Vec::new();
         };
         let fence = order.fence;
         let done = self.try_attempt(order, *agent, briefing, (base, since), stopped).await;
+        self.index_log(order, *task, *agent);
         match done {
             Ok(Answer::Ended(outcome, spent, report)) => {
                 // Its word comes first: with its end nobody listens to it any more.
@@ -263,6 +269,25 @@ impl Host {
         self.log(&format!("attempt-{fence}.log"))
     }
 
+    /// EVT-08: what the agent printed can be searched as soon as it is gone.
+    fn index_log(&self, order: &Order, task: TaskId, agent: AgentId) {
+        let Ok(printed) = tail(&self.attempt_log(order.fence)) else { return };
+        if printed.trim().is_empty() {
+            return;
+        }
+        order.handle.index(Document {
+            kind: Kind::Log,
+            source: format!("attempt {}", order.fence),
+            seq: None,
+            at: clock::now(),
+            mission: order.mission,
+            task: Some(task),
+            agent: Some(agent.to_string()),
+            event: None,
+            body: printed,
+        });
+    }
+
     /// What the use of models cost, as far as prices are known.
     fn price(&self, usage: Vec<Usage>) -> Spending {
         let mut spent = Spending::default();
@@ -304,6 +329,16 @@ fn add_line(log: &Path, line: &str) {
     let file = std::fs::OpenOptions::new().append(true).create(true).open(log);
     // Whoever starts next is told as well.
     let _not_said = file.and_then(|mut file| writeln!(file, "{line}"));
+}
+
+/// The end of a log, where a long one tells how it went.
+fn tail(log: &Path) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(SEARCHED_BYTES_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(SEARCHED_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn kept_name(briefing: &Briefing, fence: Fence) -> String {

@@ -24,7 +24,7 @@ use crate::journal::{Epoch, Hash, Head, Journal, Link as Entry, event};
 use crate::location::{Location, Place, Server};
 use crate::lock::Holder;
 use crate::projections::Changes;
-use crate::search::{Document, Hit, Query};
+use crate::search::{Document, Query};
 use crate::tables::Table;
 use crate::value::{Value, clamped};
 
@@ -353,7 +353,7 @@ impl Backend for Postgres {
         self.on(|link| search::index(link, epoch, documents, mark))
     }
 
-    fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
+    fn search(&self, query: &Query) -> Result<Vec<Document>, Error> {
         self.on(|link| search::search(link, query))
     }
 

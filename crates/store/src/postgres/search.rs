@@ -7,7 +7,7 @@ use super::lead::fenced;
 use super::link::{LIGHTLY, Link, Param};
 use crate::error::Error;
 use crate::journal::Epoch;
-use crate::search::{Document, Hit, Query, kind_named};
+use crate::search::{Document, Query, kind_named};
 use crate::value::{Value, clamped};
 
 pub(super) fn index(
@@ -52,15 +52,18 @@ fn values(document: &Document) -> Vec<Param<'_>> {
     ]
 }
 
-pub(super) fn search(link: &Link, query: &Query) -> Result<Vec<Hit>, Error> {
+pub(super) fn search(link: &Link, query: &Query) -> Result<Vec<Document>, Error> {
     let Some(words) = query.words() else { return Ok(Vec::new()) };
-    let sql = "SELECT kind, source, seq, at, body FROM documents
+    let columns = Document::COLUMNS;
+    let sql = format!(
+        "SELECT {columns} FROM documents
         WHERE ($1::text IS NULL OR words @@ plainto_tsquery('simple', $1))
             AND ($2::text IS NULL OR kind = $2) AND ($3::text IS NULL OR mission_id = $3)
             AND ($4::bigint IS NULL OR task_id = $4) AND ($5::text IS NULL OR agent = $5)
             AND ($6::text IS NULL OR type = $6) AND ($7::bigint IS NULL OR at >= $7)
             AND ($8::bigint IS NULL OR at <= $8)
-        ORDER BY at DESC, id DESC LIMIT $9";
+        ORDER BY at DESC, id DESC LIMIT $9"
+    );
     let time = |at: Option<Timestamp>| at.map(|at| clamped(at.0));
     let params: Vec<Param<'_>> = vec![
         Box::new(words.map(|words| words.join(" "))),
@@ -73,34 +76,27 @@ pub(super) fn search(link: &Link, query: &Query) -> Result<Vec<Hit>, Error> {
         Box::new(time(query.until)),
         Box::new(query.limit()),
     ];
-    let hit = |row: &Row| Hit {
-        kind: kind_named(row.get(0)),
-        source: row.get(1),
-        seq: row.get::<_, Option<i64>>(2).map(|seq| Seq(seq.cast_unsigned())),
-        at: Timestamp(row.get::<_, i64>(3).cast_unsigned()),
-        body: row.get(4),
-    };
-    Ok(link.query(sql, params)?.iter().map(hit).collect())
+    Ok(link.query(&sql, params)?.iter().map(document).collect())
 }
 
 /// What no record of the journal tells.
 pub(super) fn kept(link: &Link) -> Result<Vec<Document>, Error> {
-    let sql = "SELECT kind, source, at, mission_id, task_id, agent, body FROM documents
-        WHERE seq IS NULL ORDER BY id";
-    let document = |row: &Row| {
-        let mission: Option<&str> = row.get(3);
-        let task: Option<i64> = row.get(4);
-        Document {
-            kind: kind_named(row.get(0)),
-            source: row.get(1),
-            seq: None,
-            at: Timestamp(row.get::<_, i64>(2).cast_unsigned()),
-            mission: mission.and_then(|mission| mission.parse().ok()),
-            task: task.and_then(|task| u32::try_from(task).ok()).map(TaskId),
-            agent: row.get(5),
-            event: None,
-            body: row.get(6),
-        }
-    };
-    Ok(link.query(sql, Vec::new())?.iter().map(document).collect())
+    let columns = Document::COLUMNS;
+    let sql = format!("SELECT {columns} FROM documents WHERE seq IS NULL ORDER BY id");
+    Ok(link.query(&sql, Vec::new())?.iter().map(document).collect())
+}
+
+fn document(row: &Row) -> Document {
+    let (mission, task): (Option<&str>, Option<i64>) = (row.get(4), row.get(5));
+    Document {
+        kind: kind_named(row.get(0)),
+        source: row.get(1),
+        seq: row.get::<_, Option<i64>>(2).map(|seq| Seq(seq.cast_unsigned())),
+        at: Timestamp(row.get::<_, i64>(3).cast_unsigned()),
+        mission: mission.and_then(|mission| mission.parse().ok()),
+        task: task.and_then(|task| u32::try_from(task).ok()).map(TaskId),
+        agent: row.get(6),
+        event: row.get(7),
+        body: row.get(8),
+    }
 }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, Journal, Link, event};
 use crate::location::{Durability, tables_path};
 use crate::projections::Changes;
-use crate::search::{Document, Hit, Query};
+use crate::search::{Document, Query};
 use crate::tables::Table;
 use crate::value::{Value, clamped};
 
@@ -305,7 +305,7 @@ impl Backend for Sqlite {
         }
     }
 
-    fn search(&self, query: &Query) -> Result<Vec<Hit>, Error> {
+    fn search(&self, query: &Query) -> Result<Vec<Document>, Error> {
         super::search::search(&self.conn, query)
     }
 

@@ -1,11 +1,11 @@
 //! Search with FTS5.
 
 use kapelle_core::{Seq, TaskId, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::journal::unsigned;
 use crate::error::Error;
-use crate::search::{Document, Hit, Query, kind_named};
+use crate::search::{Document, Query, kind_named};
 use crate::value::{Value, clamped};
 
 pub(super) fn index(
@@ -57,7 +57,7 @@ fn forget(conn: &Connection, document: &Document) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn search(conn: &Connection, query: &Query) -> Result<Vec<Hit>, Error> {
+pub(super) fn search(conn: &Connection, query: &Query) -> Result<Vec<Document>, Error> {
     let Some(words) = query.words() else { return Ok(Vec::new()) };
     // Each word is quoted, so that none of them is taken for an operator.
     let wanted = words
@@ -66,8 +66,9 @@ pub(super) fn search(conn: &Connection, query: &Query) -> Result<Vec<Hit>, Error
         Some(_) => "id IN (SELECT rowid FROM documents_words WHERE documents_words MATCH ?1)",
         None => "?1 IS NULL",
     };
+    let columns = Document::COLUMNS;
     let mut statement = conn.prepare(&format!(
-        "SELECT kind, source, seq, at, body FROM documents WHERE {matching}
+        "SELECT {columns} FROM documents WHERE {matching}
             AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR mission_id = ?3)
             AND (?4 IS NULL OR task_id = ?4) AND (?5 IS NULL OR agent = ?5)
             AND (?6 IS NULL OR type = ?6) AND (?7 IS NULL OR at >= ?7)
@@ -85,34 +86,30 @@ pub(super) fn search(conn: &Connection, query: &Query) -> Result<Vec<Hit>, Error
         query.until.into(),
         query.limit().into(),
     ];
-    let hits = statement.query_map(params_from_iter(values), |row| {
-        let kind = kind_named(row.get_ref(0)?.as_str()?);
-        let seq = row.get::<_, Option<i64>>(2)?.map(|seq| Seq(seq.cast_unsigned()));
-        let at = Timestamp(unsigned(row, 3)?);
-        Ok(Hit { kind, source: row.get(1)?, seq, at, body: row.get(4)? })
-    })?;
-    Ok(hits.collect::<Result<_, _>>()?)
+    let found = statement.query_map(params_from_iter(values), document)?;
+    Ok(found.collect::<Result<_, _>>()?)
 }
 
 /// What no record of the journal tells.
 pub(super) fn kept(conn: &Connection) -> Result<Vec<Document>, Error> {
-    let mut statement = conn.prepare(
-        "SELECT kind, source, at, mission_id, task_id, agent, body FROM documents
-        WHERE seq IS NULL ORDER BY id",
-    )?;
-    let documents = statement.query_map([], |row| {
-        let mission: Option<String> = row.get(3)?;
-        Ok(Document {
-            kind: kind_named(row.get_ref(0)?.as_str()?),
-            source: row.get(1)?,
-            seq: None,
-            at: Timestamp(unsigned(row, 2)?),
-            mission: mission.and_then(|mission| mission.parse().ok()),
-            task: row.get::<_, Option<u32>>(4)?.map(TaskId),
-            agent: row.get(5)?,
-            event: None,
-            body: row.get(6)?,
-        })
-    })?;
+    let columns = Document::COLUMNS;
+    let sql = format!("SELECT {columns} FROM documents WHERE seq IS NULL ORDER BY id");
+    let mut statement = conn.prepare(&sql)?;
+    let documents = statement.query_map([], document)?;
     Ok(documents.collect::<Result<_, _>>()?)
+}
+
+fn document(row: &Row<'_>) -> rusqlite::Result<Document> {
+    let mission: Option<String> = row.get(4)?;
+    Ok(Document {
+        kind: kind_named(row.get_ref(0)?.as_str()?),
+        source: row.get(1)?,
+        seq: row.get::<_, Option<i64>>(2)?.map(|seq| Seq(seq.cast_unsigned())),
+        at: Timestamp(unsigned(row, 3)?),
+        mission: mission.and_then(|mission| mission.parse().ok()),
+        task: row.get::<_, Option<u32>>(5)?.map(TaskId),
+        agent: row.get(6)?,
+        event: row.get(7)?,
+        body: row.get(8)?,
+    })
 }

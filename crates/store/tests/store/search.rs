@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use kapelle_core::{MissionId, Seq, TaskId, Timestamp};
-use kapelle_store::search::{Document, HITS_MAX, Hit, Kind, Query};
+use kapelle_store::search::{Document, HITS_MAX, Kind, Query};
 use kapelle_store::{Reader, Writer};
 
 use crate::{cluster, fixture};
@@ -67,7 +67,7 @@ fn one_question_finds_activity_logs_and_memory_on_every_database() {
     let found: Vec<usize> = answers[0].iter().map(Vec::len).collect();
     assert_eq!((found[4], found[5], found[12]), (0, 0, 7));
     assert!(found.iter().enumerate().all(|(at, n)| (*n > 0) != [4, 5].contains(&at)), "{found:?}");
-    let [Hit { kind: Kind::Memory, source, .. }] = &answers[0][3][..] else {
+    let [Document { kind: Kind::Memory, source, .. }] = &answers[0][3][..] else {
         panic!("{:?}", answers[0][3])
     };
     assert_eq!(source, "note 1");
