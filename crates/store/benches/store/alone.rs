@@ -80,7 +80,7 @@ fn rows_of(records: &[Record]) -> Vec<Row> {
 /// be folded is no part of the next. A floor that finds everything awake would be another one.
 fn idle(team: &Team) {
     team.rest();
-    std::thread::sleep(IDLE);
+    std::thread::park_timeout(IDLE);
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
