@@ -34,7 +34,7 @@ pub use reference::reference;
 pub(crate) use views::VIEWS;
 
 /// Raised with every change to what the tables are or hold; they are then made anew.
-pub(crate) const VERSION: i64 = 7;
+pub(crate) const VERSION: i64 = 8;
 
 /// How far the tables have come, and in which form.
 pub(crate) const WATERMARK: &str = "projection_watermark";
@@ -98,9 +98,11 @@ pub(crate) enum Of {
     CouncilVotes,
     Breakers,
     FileLocks,
+    RateLimits,
+    FileOperations,
 }
 
-static ALL: LazyLock<[Table; 15]> = LazyLock::new(|| {
+static ALL: LazyLock<[Table; 17]> = LazyLock::new(|| {
     [
         missions::missions(),
         missions::tasks(),
@@ -117,6 +119,8 @@ static ALL: LazyLock<[Table; 15]> = LazyLock::new(|| {
         councils::council_votes(),
         hindrances::breakers(),
         hindrances::file_locks(),
+        hindrances::rate_limits(),
+        work::file_operations(),
     ]
 });
 

@@ -30,6 +30,18 @@ impl Fold {
             | Event::AttemptFailed { .. }
             | Event::AttemptInterrupted { .. }
             | Event::AttemptAbandoned { .. } => self.tell_of_attempts(record, changes),
+            Event::OperationCompleted { task, fence, index, change } => {
+                let Some(mission) = self.mission_of(*task) else { return };
+                let row = [
+                    fence.0.into(),
+                    (*index).into(),
+                    mission.to_string().into(),
+                    task.0.into(),
+                    change.as_str().into(),
+                    record.at.into(),
+                ];
+                changes.put(Of::FileOperations, row);
+            }
             Event::ChecksFinished { .. } | Event::LaneTested { .. } => {
                 self.tell_of_checks(record, changes)
             }
@@ -53,7 +65,10 @@ impl Fold {
             | Event::CouncilDecided { .. }
             | Event::CouncilResolved { .. }
             | Event::CouncilAbandoned { .. } => self.tell_of_councils(record, changes),
-            Event::FilesLocked { .. } | Event::BreakerMoved { .. } => {
+            Event::FilesLocked { .. }
+            | Event::BreakerMoved { .. }
+            | Event::ProviderParked { .. }
+            | Event::ProviderBack { .. } => {
                 self.tell_of_hindrances(record, changes);
             }
             Event::AgentRetired { .. }
@@ -75,13 +90,10 @@ impl Fold {
             | Event::RollbackStarted { .. }
             | Event::DeliveryProposed { .. }
             | Event::PrioritySet { .. }
-            | Event::ProviderParked { .. }
-            | Event::ProviderBack { .. }
             | Event::FailuresWarned { .. }
             | Event::PlanWarned { .. }
             | Event::PlanBatched { .. }
             | Event::MissionEstimated { .. }
-            | Event::OperationCompleted { .. }
             | Event::ChecklistMade { .. }
             | Event::StepCompleted { .. }
             | Event::TaskReported { .. }

@@ -1,4 +1,4 @@
-//! Breakers and file locks. Locks end without an event of their own, with whatever ends their
+//! Breakers, rate limits and file locks. Locks end without an event of their own, with whatever ends their
 //! task; the state knows, so it is asked.
 
 use std::collections::BTreeMap;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use kapelle_core::breaker::{Breaker, BreakerKey};
 use kapelle_core::locks::LockGrant;
+use kapelle_core::rate::Provider;
 use kapelle_core::{Actor, Event, Fence, MissionId, Record, State, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -28,11 +29,18 @@ struct Term {
 }
 
 impl Fold {
-    /// The arms of `tell` about breakers and locks.
+    /// The arms of `tell` about breakers, rate limits and locks.
     pub(super) fn tell_of_hindrances(&mut self, record: &Record, changes: &mut Changes) {
         match &record.event {
             Event::BreakerMoved { key, to, by } => {
                 write_breaker(key, *to, (by, record.at), changes)
+            }
+            Event::ProviderParked { provider, until } => {
+                let (status, by) = ("parked", Actor::kapelle());
+                write_limit(provider, (status, Some(*until)), (&by, record.at), changes);
+            }
+            Event::ProviderBack { provider, by } => {
+                write_limit(provider, ("in_service", None), (by, record.at), changes);
             }
             Event::FilesLocked { lock } => self.locks.lock(&self.state, lock, changes),
             _ => {}
@@ -126,6 +134,16 @@ fn write_lock(
         freed_at.into(),
     ];
     changes.put(Of::FileLocks, row);
+}
+
+fn write_limit(
+    provider: &Provider,
+    (status, until): (&'static str, Option<Timestamp>),
+    (by, at): (&Actor, Timestamp),
+    changes: &mut Changes,
+) {
+    let row = [(&*provider.0).into(), Value::name(status), at.into(), until.into(), (&by.0).into()];
+    changes.put(Of::RateLimits, row);
 }
 
 fn write_breaker(

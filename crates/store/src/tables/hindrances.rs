@@ -1,4 +1,5 @@
-//! What keeps ready tasks from being taken: breakers that are open, files that others have.
+//! What keeps ready tasks from being taken: breakers that are open, providers that asked to be left
+//! alone, files that others have.
 
 use kapelle_core::breaker::{Breaker, BreakerKey};
 
@@ -36,4 +37,16 @@ pub(super) fn file_locks() -> Table {
     ];
     let about = "Files that tasks have, or had, to themselves.";
     table("file_locks", about, 1, columns).indexed(&[("task_id", "status = 'held'")])
+}
+
+pub(super) fn rate_limits() -> Table {
+    let columns = vec![
+        text("provider", ""),
+        one_of("status", ["parked", "in_service"], "parked: it asked to be left alone"),
+        int("since", ""),
+        int("until", "when it is asked again, if it is parked").or_null(),
+        text("moved_by", ""),
+    ];
+    let about = "Providers whose rate limit was ever reached, and how they stand.";
+    table("rate_limits", about, 1, columns).indexed(&[("status", "status = 'parked'")])
 }

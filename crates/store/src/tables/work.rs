@@ -1,4 +1,4 @@
-//! Who works: agents, their attempts, and the checks on what they left.
+//! Who works: agents, their attempts, what they got done, and the checks on what they left.
 
 use kapelle_core::Role;
 
@@ -67,4 +67,17 @@ pub(super) fn checks() -> Table {
         int("finished_at", ""),
     ];
     table("checks", "What a check said about a commit.", 2, columns).indexed(&[("task_id", "")])
+}
+
+pub(super) fn file_operations() -> Table {
+    let columns = vec![
+        int("fence", "of the attempt that did it").refers_to("attempts").fixed(),
+        int("position", "in the plan of its task, from 0"),
+        text("mission_id", "").refers_to("missions").fixed(),
+        int("task_id", "").refers_to("tasks").fixed(),
+        text("commit_hash", "where it is kept"),
+        int("finished_at", ""),
+    ];
+    let about = "Operations that are done and kept: whoever goes on begins after the last of them.";
+    table("file_operations", about, 2, columns).indexed(&[("task_id", "")])
 }

@@ -14,7 +14,7 @@ use kapelle_core::policy::Policy;
 use kapelle_core::routing::ModelName;
 use kapelle_core::settings::Settings;
 use kapelle_core::task::Stage;
-use kapelle_core::{Actor, AgentId, Command, MissionId, Record, Role, TaskId, Usd};
+use kapelle_core::{Actor, AgentId, Command, Fence, MissionId, Record, Role, TaskId, Usd};
 
 use crate::fixture::Host;
 
@@ -24,7 +24,8 @@ pub const SECRET: &str = "a secret until the votes are open";
 const PEOPLE: [&str; 3] = ["ada", "bob", "cyd"];
 
 pub const PLAN: &str = r#"{"tasks": [
-    {"id": "1-1", "title": "first", "files": ["src/auth/token.rs", "src/api.rs"]},
+    {"id": "1-1", "title": "first", "files": ["src/auth/token.rs", "src/api.rs"],
+        "file_operation_count": 2},
     {"id": "1-2", "title": "second", "dependencies": ["1-1"], "files": ["docs/a.md"]},
     {"id": "1-3", "title": "third", "files": ["src/api.rs"]},
     {"id": "1-4", "title": "urgent", "priority": "CRITICAL", "files": ["docs/b.md"]}]}"#;
@@ -72,6 +73,12 @@ pub fn rules(policy: Policy, turn: u64) -> Policy {
 }
 
 impl Host {
+    /// The first operation of those that have any, once it is their turn.
+    pub fn complete_operation(&mut self, fence: Fence) {
+        let change = format!("{:040x}", (1 << 40) + fence.0).parse().unwrap();
+        self.give(Command::CompleteOperation { fence, index: 0, change });
+    }
+
     /// A member votes, or the judge judges; false if nobody has to, or somebody lets others wait.
     pub fn councils_sit(&mut self) -> bool {
         let chamber = self.engine.state().council();

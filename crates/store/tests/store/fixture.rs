@@ -366,7 +366,12 @@ impl Host {
             Effect::PrepareBranch { base, .. } => {
                 Command::FinishBranch { fence, tip: base.clone() }
             }
-            Effect::RunAttempt { .. } => self.finish_attempt(fence),
+            Effect::RunAttempt { .. } => {
+                if self.crowded {
+                    self.complete_operation(fence);
+                }
+                self.finish_attempt(fence)
+            }
             Effect::RunChecks { task, .. } => {
                 let state = self.engine.state();
                 let task = state.task(*task).unwrap();
@@ -427,6 +432,9 @@ impl Host {
             }
             3..8 if self.crowded => {
                 AttemptOutcome::Failed(Failure::new(FailureKind::AgentError, "it gave up"))
+            }
+            8 if self.crowded => {
+                AttemptOutcome::Failed(Failure::new(FailureKind::RateLimited, "slow down"))
             }
             2 if self.chance(4) => {
                 AttemptOutcome::Failed(Failure::new(FailureKind::Auth, "the key was refused"))

@@ -121,7 +121,7 @@ fn a_newer_postgres_store_is_refused_and_left_alone() {
 fn wrong_values_and_dangling_references_are_refused_by_the_server() {
     let (cluster, location) = (cluster::shared(), cluster::shared().project());
     let schema = fixture::schema(&location);
-    fixture::write(&location, &crowd::history(54, 2), 100);
+    fixture::write(&location, &crowd::history(210, 2), 100);
     for (sql, refusal) in [
         ("UPDATE tasks SET status = 'doing'", "check constraint"),
         ("UPDATE missions SET status = 'completed'", "check constraint"),

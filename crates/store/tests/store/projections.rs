@@ -21,14 +21,14 @@ use crate::{cluster, crowd};
 const SEEDS: [u64; 3] = [33, 43, 57];
 
 /// The same for histories with people and councils.
-const CROWDS: [u64; 3] = [5, 54, 57];
+const CROWDS: [u64; 3] = [53, 210, 349];
 
 fn histories() -> impl Iterator<Item = Vec<Record>> {
     let plain = SEEDS.into_iter().map(|seed| fixture::history(seed, 2));
     plain.chain(CROWDS.into_iter().map(|seed| crowd::history(seed, 2)))
 }
 
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 18] = [
     "missions",
     "tasks",
     "task_dependencies",
@@ -44,6 +44,8 @@ const TABLES: [&str; 16] = [
     "council_votes",
     "breakers",
     "file_locks",
+    "rate_limits",
+    "file_operations",
     "projection_watermark",
 ];
 
@@ -126,10 +128,13 @@ fn the_histories_have_everything_in_them() {
         "locks_expired",
         "mission_cancelled",
         "mission_delivered",
+        "operation_completed",
         "overridden",
         "override_lapsed",
         "override_proposed",
         "plan_accepted",
+        "provider_back",
+        "provider_parked",
         "retry_scheduled",
         "rollback_started",
         "task_merged",
@@ -362,6 +367,8 @@ fn wrong_values_and_dangling_references_are_refused() {
         ("UPDATE council_votes SET evidence = 'hearsay'", "CHECK"),
         ("UPDATE breakers SET state = 'broken'", "CHECK"),
         ("UPDATE file_locks SET status = 'lost'", "CHECK"),
+        ("UPDATE rate_limits SET status = 'tired'", "CHECK"),
+        ("UPDATE file_operations SET task_id = 999", "FOREIGN KEY"),
         ("UPDATE overrides SET mission_id = 'm9'", "FOREIGN KEY"),
         ("UPDATE council_votes SET council_id = council_id + 900", "FOREIGN KEY"),
         ("UPDATE file_locks SET task_id = 999", "FOREIGN KEY"),

@@ -1,5 +1,6 @@
 //! Questions in SQL that the state can answer, too.
 
+use kapelle_core::approval::Subject;
 use kapelle_core::breaker::Breaker;
 use kapelle_core::council::CouncilId;
 use kapelle_core::mission::{Counts, MissionStage};
@@ -22,8 +23,12 @@ pub fn sayings(state: &State) -> [(&'static str, Vec<String>); 6] {
         let ended = state.mission(task.mission).unwrap().has_ended();
         !ended && matches!(task.stage, Stage::Asking { .. })
     };
+    let asked = |id| state.approvals().is_open(Subject::Delivery(id));
     let proposed = state.missions().filter_map(|mission| match &mission.stage {
-        MissionStage::Proposed { commit } => Some(format!("{} {commit}", mission.id)),
+        // Whoever rejects it cancels the mission with the next record.
+        MissionStage::Proposed { commit } if asked(mission.id) => {
+            Some(format!("{} {commit}", mission.id))
+        }
         _ => None,
     });
     [
@@ -57,7 +62,7 @@ pub fn sayings(state: &State) -> [(&'static str, Vec<String>); 6] {
 }
 
 /// The same for what waits and what stands in the way.
-pub fn standings(state: &State) -> [(&'static str, Vec<String>); 6] {
+pub fn standings(state: &State) -> [(&'static str, Vec<String>); 7] {
     let waiting = state.approvals().waiting().map(|(gate, missing)| {
         let need = gate.people.max(1);
         format!("{} {} {need} {}", gate.mission, gate.commit, need - missing)
@@ -78,6 +83,8 @@ pub fn standings(state: &State) -> [(&'static str, Vec<String>); 6] {
         Breaker::Open { .. } => Some(format!("{key} open")),
         Breaker::HalfOpen { .. } => Some(format!("{key} half_open")),
     });
+    let parked = state.permits().parked_providers();
+    let parked = parked.map(|(provider, until)| format!("{} {}", provider.0, until.0));
     let mut queue = Vec::new();
     for role in Role::ALL {
         for id in state.waiting_for(role) {
@@ -109,6 +116,10 @@ pub fn standings(state: &State) -> [(&'static str, Vec<String>); 6] {
             locks.collect(),
         ),
         ("SELECT name, state FROM breakers WHERE state <> 'closed' ORDER BY name", open.collect()),
+        (
+            "SELECT provider, until FROM rate_limits WHERE status = 'parked' ORDER BY provider",
+            parked.collect(),
+        ),
         (
             "SELECT task_id || ' ' || role || ' ' || ready_at AS line FROM queue ORDER BY line",
             sorted(queue.into_iter()),

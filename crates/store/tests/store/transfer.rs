@@ -153,7 +153,7 @@ fn an_import_names_the_line_that_is_wrong() {
 /// There and back again: the same head, the same tables, the same blobs and memories.
 #[test]
 fn a_store_moves_to_a_server_and_back() {
-    let records = crowd::history(54, 2);
+    let records = crowd::history(210, 2);
     let [file, server] = fixture::places();
     let [back, _] = fixture::places();
     fixture::write(&file.location, &records, 50);
