@@ -69,6 +69,9 @@ pub struct Checklist {
     /// Since when the current step is worked on; None while nobody works.
     since: Option<Timestamp>,
     failing: Option<u32>,
+    /// By phases whose change was accepted, the steps that were done then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    accepted: Vec<(usize, Vec<u32>)>,
 }
 
 /// How many steps were done in how much working time. Paces of many tasks add up to a better guess.
@@ -236,13 +239,28 @@ impl Checklist {
         self.since = None;
     }
 
-    /// The work was thrown away, and the steps with it. How fast they were done is still known.
-    pub fn discarded(&mut self) {
-        for step in &mut self.steps {
+    /// The change of a phase was accepted, and with it the steps that are done.
+    pub fn accepted(&mut self, phase: usize) {
+        self.accepted.retain(|(earlier, _)| *earlier < phase);
+        let done = self.steps.iter().filter(|step| step.done.is_some());
+        let done: Vec<u32> = done.map(|step| step.index).collect();
+        if !done.is_empty() {
+            self.accepted.push((phase, done));
+        }
+    }
+
+    /// What was done in this phase was thrown away, and its steps with it. How fast they were done
+    /// is still known.
+    pub fn discarded(&mut self, phase: usize) {
+        self.accepted.retain(|(earlier, _)| *earlier < phase);
+        let left = self.accepted.last().map_or(&[][..], |(_, steps)| steps);
+        for step in self.steps.iter_mut().filter(|step| !left.contains(&step.index)) {
             step.done = None;
         }
-        self.done_count = 0;
-        self.first_open = 0;
+        let is_done = |step: &Step| step.done.is_some();
+        self.done_count = self.steps.iter().filter(|step| is_done(step)).count() as u32;
+        let open = self.steps.iter().position(|step| !is_done(step));
+        self.first_open = open.unwrap_or(self.steps.len());
         self.since = None;
     }
 

@@ -144,6 +144,9 @@ pub const OUTCOME_FAILURES_KEPT_MAX: usize = 100;
 pub const OUTCOME_TESTS_KEPT_MAX: usize = 300;
 pub const OUTCOME_MESSAGE_CHARS_MAX: usize = 300;
 pub const OUTCOME_PLACES_KEPT_MAX: usize = 20;
+/// Questions in a row that the configuration answers for one task. Whoever asks on is not helped by
+/// the same answer, and would ask for ever.
+pub const ANSWERS_BY_RULE_MAX: u32 = 3;
 /// Tests that an agent names as those that have to fail.
 pub const RED_TESTS_MAX: usize = 50;
 /// Objections that a failure tells one by one.

@@ -6,7 +6,7 @@
 //! Invariant: `counts` counts every test of the report; `tests` names the first of them, and
 //! failures are the last to be left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -268,14 +268,18 @@ impl Outcome {
         self.findings = joined(self.findings.take(), other.findings, Findings::join);
     }
 
-    /// As much of it as a journal keeps: failures first, what they said in short.
+    /// As much of it as a journal keeps: what matters first, then failures, and what they said in
+    /// short.
     #[must_use]
-    pub fn kept(&self) -> Outcome {
+    pub fn kept(&self, matters: &BTreeSet<&str>) -> Outcome {
         let short = |text: &str| limits::head(text, limits::OUTCOME_MESSAGE_CHARS_MAX).to_owned();
         let is_bad = |test: &TestCase| matches!(test.ended, Ended::Failed | Ended::Flaky);
-        let (bad, fine): (Vec<_>, Vec<_>) = self.tests.iter().partition(|(_, test)| is_bad(test));
+        let (first, rest): (Vec<_>, Vec<_>) =
+            self.tests.iter().partition(|(name, _)| matters.contains(name.as_str()));
+        let first = first.into_iter().take(limits::OUTCOME_FAILURES_KEPT_MAX);
+        let (bad, fine): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, test)| is_bad(test));
         let bad = bad.into_iter().take(limits::OUTCOME_FAILURES_KEPT_MAX);
-        let named = bad.chain(fine.into_iter().take(limits::OUTCOME_TESTS_KEPT_MAX));
+        let named = first.chain(bad).chain(fine.into_iter().take(limits::OUTCOME_TESTS_KEPT_MAX));
         let mut kept = Outcome { tests: BTreeMap::new(), broken: Vec::new(), ..self.clone() };
         for (name, test) in named {
             let message = short(&test.message);
@@ -293,6 +297,12 @@ impl Outcome {
             findings.worst.truncate(limits::OUTCOME_PLACES_KEPT_MAX);
         }
         kept
+    }
+
+    /// The tests that ended otherwise than in another run, or were not in it.
+    pub fn unlike<'a>(&'a self, other: &Outcome) -> impl Iterator<Item = &'a str> {
+        let tests = self.tests.iter().map(|(name, test)| (name.as_str(), test.ended));
+        tests.filter(|(name, ended)| other.ended(name) != Some(*ended)).map(|(name, _)| name)
     }
 
     #[must_use]
@@ -482,13 +492,13 @@ mod tests {
             let ended = if number >= 850 { Ended::Failed } else { Ended::Passed };
             outcome.record(&format!("t{number:04}"), ended, None, &"m".repeat(900));
         }
-        let kept = outcome.kept();
+        let kept = outcome.kept(&BTreeSet::new());
         assert_eq!(kept.counts, outcome.counts);
         assert_eq!(kept.failures().count(), limits::OUTCOME_FAILURES_KEPT_MAX);
         assert_eq!(kept.tests.len() + kept.unnamed as usize, 1_000);
         let longest = kept.tests.values().map(|test| test.message.len()).max();
         assert_eq!(longest, Some(limits::OUTCOME_MESSAGE_CHARS_MAX));
-        assert_eq!(kept.kept(), kept, "it is kept as it is");
+        assert_eq!(kept.kept(&BTreeSet::new()), kept, "it is kept as it is");
     }
 
     #[test]

@@ -50,6 +50,12 @@ pub struct Task {
     /// How often an attempt at it made room for a more urgent task.
     #[serde(default)]
     pub gave_way: u32,
+    /// Questions in a row that the configuration answered.
+    #[serde(default)]
+    pub told: u32,
+    /// Whether it had all that a merge needs when it was blocked.
+    #[serde(default)]
+    pub was_queued: bool,
     /// Attempts at it in a row that were lost with their host.
     #[serde(default)]
     pub lost: u32,
@@ -239,6 +245,7 @@ impl Task {
         self.frozen = Arc::default();
         self.irreversible = false;
         self.evidence.clear();
+        self.told = 0;
     }
 
     pub(crate) fn touch(&mut self, files: &[String]) {

@@ -123,7 +123,7 @@ fn deliberating(state: &State, council: CouncilId) -> String {
 }
 
 fn dead_letter(task: &Task) -> String {
-    let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
+    let last = task.last_failure.as_ref().map_or("", |f| first_line(&f.message));
     let times = count(task.failed_times(), "failure");
     let because = task.hardship.as_ref().and_then(|hardship| hardship.because.as_ref());
     match because {

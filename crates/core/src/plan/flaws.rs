@@ -41,7 +41,10 @@ pub enum Flaw {
     TooLong { id: String, what: &'static str, max: usize },
     #[error("Invalid plan: Task {id} has {count} {what}, more than {max}")]
     TooMany { id: String, what: &'static str, count: usize, max: usize },
-    #[error("Invalid plan: Task {id} names the file {path:?}, which is not inside the repository")]
+    #[error(
+        "Invalid plan: Task {id} names the file {path:?}, which is not a path inside the \
+         repository such as src/lib.rs"
+    )]
     BadPath { id: String, path: String },
     #[error("Invalid plan: Task {id} depends on itself")]
     OnItself { id: String },
@@ -288,9 +291,10 @@ impl PlannedTask {
     }
 }
 
-/// Whether a path is relative, stays in the repository and out of `.git`.
+/// Whether a path is relative, stays in the repository and out of `.git`, and is spelled as git
+/// spells it: locks, territories and risks know a file by that name alone.
 pub(crate) fn is_inside(path: &str) -> bool {
-    let strange = |part: &str| part == ".." || part.eq_ignore_ascii_case(".git");
+    let strange = |part: &str| matches!(part, "" | "." | "..") || part.eq_ignore_ascii_case(".git");
     !path.is_empty()
         && !path.starts_with('/')
         && path.len() <= limits::PATH_CHARS_MAX
@@ -342,7 +346,7 @@ mod tests {
             "Invalid plan: Task a appears twice",
             "Invalid plan: Task a has no title",
             "Invalid plan: \"-x\" is not a task id (letters, digits, '-', '_', single '.' within; at most 40)",
-            "Invalid plan: Task -x names the file \"../up\", which is not inside the repository",
+            "Invalid plan: Task -x names the file \"../up\", which is not a path inside the repository such as src/lib.rs",
             "Invalid plan: Task a depends on c which appears later",
             "Invalid plan: Task a depends on nowhere which does not exist",
             "Invalid plan: Task a depends on itself",

@@ -165,10 +165,13 @@ pub fn resume(
 /// How far the prepared operations of one task are done.
 ///
 /// Invariant: the operations before `completed_count` are done, and no other.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operations {
     total: u32,
     completed_count: u32,
+    /// By phases whose change was accepted, how many were done then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    accepted: Vec<(usize, u32)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -185,7 +188,7 @@ pub enum OperationRefusal {
 impl Operations {
     #[must_use]
     pub fn new(total: u32) -> Operations {
-        Operations { total, completed_count: 0 }
+        Operations { total, ..Operations::default() }
     }
 
     #[must_use]
@@ -215,9 +218,19 @@ impl Operations {
         self.completed_count = self.completed_count.max(index.saturating_add(1)).min(self.total);
     }
 
-    /// The work tree was thrown away, and the operations with it.
-    pub fn discarded(&mut self) {
-        self.completed_count = 0;
+    /// The change of a phase was accepted, and with it all that is done.
+    pub fn accepted(&mut self, phase: usize) {
+        self.accepted.retain(|(earlier, _)| *earlier < phase);
+        if self.completed_count > 0 {
+            self.accepted.push((phase, self.completed_count));
+        }
+    }
+
+    /// What was done in this phase was thrown away. What earlier ones left is still there, and must
+    /// not be done twice.
+    pub fn discarded(&mut self, phase: usize) {
+        self.accepted.retain(|(earlier, _)| *earlier < phase);
+        self.completed_count = self.accepted.last().map_or(0, |(_, count)| *count);
     }
 }
 
@@ -301,7 +314,7 @@ mod tests {
         assert_eq!(operations.complete(2), Err(unknown));
         operations.completed(1);
         assert_eq!((operations.next(), operations.completed_count()), (None, 2));
-        operations.discarded();
+        operations.discarded(0);
         assert_eq!(operations.next(), Some(0));
     }
 

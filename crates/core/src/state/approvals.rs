@@ -27,6 +27,12 @@ impl State {
         Ok(self.people.require(by, right)?)
     }
 
+    /// For what only people decide, whoever is known: an agent could help itself otherwise.
+    pub(super) fn directs(&self, by: &Actor) -> Result<(), Refusal> {
+        person(by)?;
+        self.may(by, Right::Direct)
+    }
+
     pub(super) fn assign(&self, who: &Actor, role: Option<PersonRole>, by: &Actor) -> Decision {
         person(by)?;
         person(who)?;

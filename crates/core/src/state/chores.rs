@@ -1,6 +1,7 @@
 //! Chores: branch, checks, delivery, and what follows from each. Merging has its own file.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use super::decide::Decision;
 use super::failure::Blow;
@@ -14,7 +15,6 @@ use crate::gates::Mock;
 use crate::ids::{Actor, Commit, Fence, TaskId};
 use crate::limits;
 use crate::mission::{Mission, MissionStage};
-use crate::outcome::Outcome;
 use crate::policy::Check;
 use crate::refusal::Refusal;
 use crate::task::Stage;
@@ -41,7 +41,6 @@ impl State {
     ) -> Decision {
         let (mission, chore) = self.chore_or_refuse(fence)?;
         let mission = self.mission_or_refuse(mission)?;
-        let results: Vec<CheckResult> = results.iter().map(bounded).collect();
         // Silence about a check is neither a pass nor the failure that a red phase wants to see.
         let told = |name: &str| results.iter().any(|result| result.name == name);
         let checks = self.checks_of(mission, chore);
@@ -51,7 +50,11 @@ impl State {
         }
         match chore {
             Chore::Gate(task) => self.judge_gate(task, fence, results, now),
-            _ => self.finish_queue_checks(fence, results, now),
+            // Compared with what the journal keeps of the branch itself, so only as much of them.
+            _ => {
+                let kept = results.iter().map(|result| bounded(result, &BTreeSet::new()));
+                self.finish_queue_checks(fence, kept.collect(), now)
+            }
         }
     }
 
@@ -81,7 +84,7 @@ impl State {
         &self,
         id: TaskId,
         fence: Fence,
-        results: Vec<CheckResult>,
+        results: &[CheckResult],
         now: Timestamp,
     ) -> Decision {
         let wrong = Refusal::OtherFence { presented: fence, expected: "checks" };
@@ -90,7 +93,9 @@ impl State {
         let commit = change.clone();
         let phase = task.phase(&mission.policy);
         let expects = gate::expects(task, &mission.policy);
-        let verdict = gate::judge(task, &mission.policy, self.tests.quarantine(), &results);
+        let verdict = gate::judge(task, &mission.policy, self.tests.quarantine(), results);
+        let named = gate::named_tests(task);
+        let results = results.iter().map(|result| bounded(result, &named)).collect();
         let mut events =
             vec![Event::ChecksFinished { task: id, fence, commit: commit.clone(), results }];
         events.extend(match (verdict, phase) {
@@ -181,10 +186,16 @@ fn subject(chore: Chore) -> TaskId {
     }
 }
 
-fn bounded(result: &CheckResult) -> CheckResult {
+/// What the journal keeps of a result. Nobody judges by it what can be judged by the whole.
+fn bounded(result: &CheckResult, named: &BTreeSet<String>) -> CheckResult {
+    let mut matters: BTreeSet<&str> = named.iter().map(String::as_str).collect();
+    let earlier = result.before.as_ref().and_then(|before| before.outcome.as_ref());
+    if let (Some(now), Some(earlier)) = (result.outcome.as_deref(), earlier) {
+        matters.extend(now.unlike(earlier));
+    }
     let before = |before: &Before| Before {
         passed: before.passed,
-        outcome: before.outcome.as_ref().map(Outcome::kept),
+        outcome: before.outcome.as_ref().map(|outcome| outcome.kept(&matters)),
     };
     CheckResult {
         name: result.name.clone(),
@@ -192,7 +203,7 @@ fn bounded(result: &CheckResult) -> CheckResult {
         output: limits::tail(&result.output, limits::FAILURE_CHARS_MAX).to_owned(),
         duration_ms: result.duration_ms,
         cut_short: result.cut_short,
-        outcome: result.outcome.as_ref().map(|outcome| Box::new(outcome.kept())),
+        outcome: result.outcome.as_ref().map(|outcome| Box::new(outcome.kept(&matters))),
         before: result.before.as_ref().map(|run| Box::new(before(run))),
         earlier: result.earlier.as_ref().map(|run| Box::new(before(run))),
         mocks: result.mocks.iter().take(limits::OBJECTIONS_MAX).map(Mock::bounded).collect(),

@@ -16,7 +16,7 @@ use super::apply::tokens_of;
 use super::approvals::assess;
 use super::decide::Decision;
 use super::failure::{Blow, failed_attempt};
-use crate::approval::{Gate, Right, Subject};
+use crate::approval::{Gate, Subject};
 use crate::council::{
     Brief, CheckStanding, Checked, Choice, Convening, Convocation, Council, CouncilId, Dropped,
     Evidence, Findings, Member, NotInSession, Outcome, Petition, ProblemKey, Question, Session,
@@ -160,7 +160,7 @@ impl State {
     ) -> Decision {
         let (task, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
-        self.may(by, Right::Direct)?;
+        self.directs(by)?;
         if mission.paused.is_some() {
             return Err(Refusal::MissionPaused { mission: mission.id });
         }

@@ -90,6 +90,15 @@ fn criteria(task: &Task) -> impl Iterator<Item = &String> {
     criteria.criteria.iter().chain(&criteria.security_checks)
 }
 
+/// The tests that its criteria name.
+pub(super) fn named_tests(task: &Task) -> BTreeSet<String> {
+    let named = criteria(task).filter_map(|text| match Criterion::parse(text) {
+        Criterion::Test { name } => Some(name),
+        Criterion::Command { .. } | Criterion::Check { .. } | Criterion::Sentence { .. } => None,
+    });
+    named.collect()
+}
+
 /// The tests that a task has touched so far, and what they are about.
 pub(super) fn tested(task: &Task, policy: &Policy) -> Tested {
     let is_test = |path: &&str| policy.tests.iter().any(|pattern| glob::matches(pattern, path));

@@ -72,13 +72,17 @@ impl State {
 
     pub(super) fn pause(&self, id: MissionId, reason: &str, by: &Actor) -> Decision {
         let mission = self.open_mission_or_refuse(id)?;
-        if mission.paused.is_some() {
+        if let Some(PauseReason::Person { .. }) = mission.paused {
             return Err(Refusal::AlreadyPaused { mission: id });
         }
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        self.may(by, Right::Direct)?;
+        self.directs(by)?;
         let reason = PauseReason::Person { text: reason.to_owned() };
-        Ok(self.pause_for(mission, reason, by.clone(), None))
+        let paused = self.pause_for(mission, reason, by.clone(), None);
+        // What Kapelle paused may go on by itself; from now on it waits for a person.
+        let resumed = Event::MissionResumed { mission: id, by: by.clone() };
+        let taken_over = mission.paused.is_some().then_some(resumed);
+        Ok(taken_over.into_iter().chain(paused).collect())
     }
 
     /// Pauses a mission and withdraws what is in flight for it, but for `ended`, which has just
@@ -128,7 +132,7 @@ impl State {
     ) -> Decision {
         self.open_mission_or_refuse(id)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        self.may(by, Right::Direct)?;
+        self.directs(by)?;
         let (reason, by) = (reason.to_owned(), by.clone());
         Ok(vec![Event::MissionCancelled { mission: id, reason, by, at: now }])
     }
@@ -147,7 +151,7 @@ impl State {
             });
         }
         said("the answer", input, limits::ANSWER_CHARS_MAX)?;
-        self.may(by, Right::Direct)?;
+        self.directs(by)?;
         Ok(vec![Event::CheckpointAnswered {
             task: id,
             resume_id: resume_id.to_owned(),

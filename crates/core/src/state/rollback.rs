@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::State;
 use super::decide::Decision;
 use super::people::{person, said};
-use crate::approval::{Right, Subject};
+use crate::approval::Subject;
 use crate::event::Event;
 use crate::ids::{Actor, TaskId};
 use crate::limits;
@@ -56,7 +56,7 @@ impl State {
         let (_, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
         said("the reason", reason, limits::REASON_CHARS_MAX)?;
-        self.may(by, Right::Direct)?;
+        self.directs(by)?;
         match mission.stage {
             MissionStage::Approved { .. } => Err(Refusal::Delivering { mission: mission.id }),
             _ => Ok(mission),

@@ -3,7 +3,6 @@
 use super::State;
 use super::decide::Decision;
 use super::people::said;
-use crate::approval::Right;
 use crate::event::Event;
 use crate::ids::{Actor, Role};
 use crate::limits;
@@ -20,7 +19,7 @@ impl State {
         now: Timestamp,
     ) -> Decision {
         said("the reason", change.reason(), limits::REASON_CHARS_MAX)?;
-        self.may(by, Right::Direct)?;
+        self.directs(by)?;
         let (policy, pressure) = (&self.settings.scaling.by_role, self.scaler.pressure(now));
         let scale = self.scaler.manual(policy, &self.agents, role, change.clone(), pressure)?;
         Ok(vec![scaled(scale, by)])

@@ -10,7 +10,6 @@ use super::decide::Decision;
 use super::failure::asked_first;
 use super::money::Terms;
 use super::{Lease, State};
-use crate::approval::Right;
 use crate::event::{Event, PauseReason};
 use crate::flaky::Suggestion;
 use crate::ids::{Actor, AgentId, Role, TaskId};
@@ -142,7 +141,8 @@ impl State {
     fn next_bound(&self, now: Timestamp) -> Option<Vec<Event>> {
         self.schedule.bound.iter().find_map(|(&task, &agent)| {
             let ticket = self.schedule.queue.ticket(task).filter(|t| t.role == agent.role)?;
-            let goes_on = self.with_ready.contains(&ticket.mission);
+            let goes_on = self.with_ready.contains(&ticket.mission)
+                && self.held_by_files(self.task(task)?, agent.role).is_none();
             let free = goes_on && self.free_seats(agent.role).any(|seat| seat == agent);
             let pull = Pull { task, source: Source::OwnQueue, pick: Pick::BestRank };
             free.then(|| self.start(agent, &[agent], pull, now)).flatten()
@@ -510,7 +510,7 @@ impl State {
     pub(super) fn prioritise(&self, id: TaskId, priority: Priority, by: &Actor) -> Decision {
         let (task, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
-        self.may(by, Right::Direct)?;
+        self.directs(by)?;
         if matches!(task.stage, Stage::Done | Stage::DeadLetter) {
             let (task, status) = (task.name().to_owned(), task.status(mission));
             return Err(Refusal::TaskEnded { task, status });

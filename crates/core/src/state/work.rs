@@ -15,6 +15,7 @@ use crate::event::{Event, Interruption, PauseReason};
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
 use crate::ids::{Actor, Commit, Fence, TaskId};
+use crate::limits;
 use crate::mission::Mission;
 use crate::report::Question;
 use crate::task::Task;
@@ -124,6 +125,7 @@ impl State {
             change,
         }];
         let answers = self.mission(task.mission).map(|mission| &mission.policy.answers);
+        let answers = answers.filter(|_| task.told < limits::ANSWERS_BY_RULE_MAX);
         if let Some(input) = answers.and_then(|answers| answers.get(&question.resume_id)) {
             events.push(Event::CheckpointAnswered {
                 task: task.id,

@@ -3,7 +3,7 @@
 use kapelle_core::command::{AttemptOutcome, Before, CheckResult};
 use kapelle_core::failure::FailureKind;
 use kapelle_core::flow::Phase;
-use kapelle_core::gates::RedReason;
+use kapelle_core::gates::{Judged, RedReason};
 use kapelle_core::merge::AfterTests;
 use kapelle_core::outcome::{Coverage, Ended, Outcome, Percent};
 use kapelle_core::policy::{Parser, Policy};
@@ -394,4 +394,47 @@ fn a_flaky_check_is_run_again_at_the_gate_and_told_by_name() {
     assert!(lines.iter().any(|line| line.ends_with("; flaky: test: shaky")), "{lines:?}");
     let remembered = world.state().test_history().flakiness("test: shaky");
     assert!(remembered.is_some_and(|found| found.is_flaky()), "for the day of its quarantine");
+}
+
+/// So many tests, the last of them as told.
+fn many(count: usize, ended: Ended, last: Ended) -> Outcome {
+    let names: Vec<String> = (1..=count).map(|number| format!("t{number:03}")).collect();
+    let tests = names.iter().map(|name| (name.as_str(), ended));
+    let mut tests: Vec<(&str, Ended)> = tests.collect();
+    tests.last_mut().unwrap().1 = last;
+    outcome(&tests)
+}
+
+/// TDD-03, SEC-09: the journal keeps a part of what a check with many tests says; it is judged by
+/// the whole.
+#[test]
+fn a_check_with_many_tests_is_judged_by_all_of_them() {
+    // A test that passed before is broken, and none is new.
+    let mut world = begun(read());
+    let broken = result(many(350, Passed, Failed));
+    let events = red(&mut world, with_before(broken, many(350, Passed, Passed)));
+    assert!(events.iter().any(|e| matches!(e, Event::ChangeRejected { .. })), "{events:?}");
+
+    // Many fail anyway: nobody is blamed for them.
+    let mut world = begun(read());
+    let mut shown = many(120, Failed, Failed);
+    shown.record("z_new", Failed, None, "not there yet");
+    red(&mut world, with_before(result(shown), many(120, Failed, Failed)));
+    let mut mended = many(120, Failed, Failed);
+    mended.record("z_new", Passed, None, "");
+    let events = green(&mut world, with_before(result(mended), many(120, Failed, Failed)));
+    assert!(events.iter().any(|e| matches!(e, Event::PhaseAccepted { .. })), "{events:?}");
+}
+
+/// TDD-13: a criterion is met by its test, however many others there are.
+#[test]
+fn a_named_test_among_many_is_found() {
+    let mut named = task("1", &[]);
+    named.validation_criteria.criteria = vec!["test: t350".into()];
+    let mut world = World::with(vec![named], Policy { flow: vec![Phase::Green], ..read() });
+    world.chores();
+    let events = green(&mut world, result(many(400, Passed, Passed)));
+    assert!(events.iter().any(|e| matches!(e, Event::PhaseAccepted { .. })), "{events:?}");
+    let criteria = &world.task("1").done.criteria;
+    assert_eq!(criteria[..], [("test: t350".to_owned(), Judged::Met)]);
 }

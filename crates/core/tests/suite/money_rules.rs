@@ -165,6 +165,20 @@ fn a_mission_goes_on_when_its_limit_begins_anew() {
     assert_eq!(Span::Day.number(world.now), Span::Day.number(Timestamp(DAY_MS)));
 }
 
+/// TSK-15: what a person wants to be paused does not go on by itself.
+#[test]
+fn a_person_keeps_paused_what_would_go_on_by_itself() {
+    let day = rules(|money| money.caps.day_usd_max = Some(Usd::cents(50)));
+    let mut world = world(vec![task("1", &[])], day, dollars(9));
+    assert!(matches!(paused(&world), Some(PauseReason::Limit { .. })), "{:?}", paused(&world));
+    let pause = Command::PauseMission { mission: M1, reason: "wait".into(), by: ann() };
+    world.must(pause.clone());
+    assert_eq!(world.state().wake_at(), None);
+    world.wait(DAY_MS);
+    assert_eq!(paused(&world), Some(&PauseReason::Person { text: "wait".into() }));
+    assert_eq!(world.send(pause), Err(Refusal::AlreadyPaused { mission: M1 }));
+}
+
 #[test]
 fn a_person_may_resume_or_cancel_what_waits_for_a_renewal() {
     for cancels in [false, true] {

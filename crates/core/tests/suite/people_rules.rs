@@ -16,6 +16,7 @@ use kapelle_core::queue::Territories;
 use kapelle_core::rate::Provider;
 use kapelle_core::settings::Settings;
 use kapelle_core::status::Status;
+use kapelle_core::task::Stage;
 use kapelle_core::{Actor, AgentId, Command, Commit, Event, Refusal, Role, Usd, activity, why};
 
 use crate::fixture::{
@@ -253,6 +254,41 @@ fn a_person_skips_a_step() {
     world.finish("1", done(5, &["src/a"]));
     world.chores();
     assert_eq!(world.status("1"), Status::Completed);
+}
+
+/// OVR-01: whoever skips the last step says that the change is good as it is, to the gate as well.
+#[test]
+fn skipping_the_last_step_passes_the_gate_before_the_merge() {
+    let mut world = World::with(vec![touching("1", "src/a.rs")], asking(Level::Supervised));
+    world.chores();
+    world.finish("1", done(5, &["src/a.rs"]));
+    assert_eq!(world.task("1").stage, Stage::Approval { subject: merge(&world, "1") });
+    let step = Phase::Green;
+    world.must(order(&world, "1", OverrideAction::SkipStep { step }, "ann"));
+    world.must(second(&world, "1", "bob"));
+    assert!(matches!(world.task("1").stage, Stage::Merging { .. }), "{:?}", world.task("1").stage);
+    world.chores();
+    assert_eq!(world.status("1"), Status::Completed);
+}
+
+/// TDD-03: what red has shown stays frozen if a later step is reset, and not if red itself is.
+#[test]
+fn a_reset_unfreezes_only_what_is_shown_anew() {
+    let mut policy = test_first();
+    policy.flow.push(Phase::Verify);
+    let mut world = World::with(vec![task("1", &[])], policy);
+    world.chores();
+    for (change, path, passes) in [(5, "tests/a", false), (6, "src/a", true)] {
+        world.finish("1", done(change, &[path]));
+        let fence = world.fence_of("1");
+        world.must(Command::FinishChecks { fence, results: check(passes) });
+    }
+    let frozen = |world: &World| world.task("1").frozen.iter().cloned().collect::<Vec<_>>();
+    assert_eq!(frozen(&world), ["tests/a"]);
+    for (step, left) in [(Phase::Verify, &["tests/a"][..]), (Phase::Red, &[])] {
+        world.must(order(&world, "1", OverrideAction::Reset { step }, "ann"));
+        assert_eq!(frozen(&world), left, "{step}");
+    }
 }
 
 /// OVR-02, OVR-06: completed by hand, on record with who and why.

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::fixture::{M1, World, ann, checked, commit, done, failed, open, task};
+use crate::fixture::{
+    M1, World, ann, check, checked, commit, done, failed, open, task, test_first,
+};
+use kapelle_core::approval::{Order, OverrideAction};
 use kapelle_core::checklist::{InvalidChecklist, Source, StepRefusal};
 use kapelle_core::command::{LaneOutcome, RewriteOutcome, Spending};
 use kapelle_core::completion::{CompletionReport, MissionReport};
 use kapelle_core::event::PauseReason;
 use kapelle_core::failure::FailureKind;
+use kapelle_core::flow::Phase;
 use kapelle_core::mission::MissionStatus;
 use kapelle_core::plan::estimate::{CapBy, CostProfile, CostRules, Price};
 use kapelle_core::plan::gaps::{GapPolicy, GapsExhausted};
@@ -426,6 +430,41 @@ fn a_new_session_resumes_at_the_first_incomplete_step() {
     world.fence_of("1");
     assert_eq!(list(&world).first_incomplete().map(|step| step.index), Some(1));
     assert_eq!(list(&world).pace().mean_ms(), Some(10_000));
+}
+
+/// TSK-09, PLN-17: what an accepted phase left is there; whoever does a later one again must not
+/// do it twice.
+#[test]
+fn what_an_accepted_phase_did_is_not_done_again() {
+    let mut one = PlannedTask { file_operation_count: 3, ..task("1", &[]) };
+    one.required_actions = vec!["write".into(), "test".into()];
+    let mut world = World::with(vec![one], test_first());
+    world.chores();
+    let fence = world.fence_of("1");
+    world.must(Command::CompleteOperation { fence, index: 0, change: commit(40) });
+    world.must(step(fence, "step-0"));
+    world.finish("1", done(5, &["tests/a"]));
+    judge(&mut world, false);
+    let fence = world.fence_of("1");
+    world.must(Command::CompleteOperation { fence, index: 1, change: commit(41) });
+    world.must(step(fence, "step-1"));
+    world.finish("1", done(6, &["src/a"]));
+    judge(&mut world, false);
+    let progress = |world: &World| {
+        let (task, list) = (world.task("1"), world.task("1").checklist.clone().unwrap());
+        (task.operations.next(), list.progress().to_string())
+    };
+    assert_eq!(progress(&world), (Some(1), "1/2".to_owned()), "red was accepted, green was not");
+    let (task, reason) = (world.task("1").id, "again".to_owned());
+    let reset = OverrideAction::Reset { step: Phase::Red };
+    let order = Order { task, action: reset, reason, by: ann() };
+    world.must(Command::Override { order: Box::new(order) });
+    assert_eq!(progress(&world), (Some(0), "0/2".to_owned()), "nothing is left of it");
+}
+
+fn judge(world: &mut World, passes: bool) {
+    let fence = world.fence_of("1");
+    world.must(Command::FinishChecks { fence, results: check(passes) });
 }
 
 /// PLN-15: an agent's own steps under those of the plan.

@@ -9,10 +9,14 @@ use kapelle_core::event::{Interruption, PauseReason};
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::limits;
 use kapelle_core::mission::MissionStatus;
+use kapelle_core::plan::Priority;
 use kapelle_core::policy::{Budget, Policy};
+use kapelle_core::scaling::ManualScale;
 use kapelle_core::status::Status;
+use kapelle_core::task::Stage;
 use kapelle_core::{
-    Actor, Command, Effect, Engine, Event, Fence, MissionId, Refusal, TaskId, Usd, why,
+    Actor, Command, Effect, Engine, Event, Fence, MissionId, Refusal, Role, TaskId, Usd, council,
+    why,
 };
 
 fn mission_status(world: &World) -> MissionStatus {
@@ -307,6 +311,25 @@ fn an_answer_given_beforehand_needs_nobody() {
     assert!(world.working().contains("1"));
 }
 
+/// HUM-01: whoever asks the same again is not helped by the same answer; an agent that only asks
+/// would never end otherwise.
+#[test]
+fn a_question_that_comes_back_goes_to_a_person() {
+    let answers = [("which".to_owned(), "b".to_owned())].into();
+    let mut world = World::with(vec![task("1", &[])], Policy { answers, ..Policy::default() });
+    world.chores();
+    for _ in 0..limits::ANSWERS_BY_RULE_MAX {
+        world.finish("1", asked("which"));
+        assert!(world.working().contains("1"));
+    }
+    world.finish("1", asked("which"));
+    assert!(matches!(world.task("1").stage, Stage::Asking { .. }));
+    let (task, resume_id, input) = (world.task("1").id, "which".to_owned(), "c".to_owned());
+    world.must(Command::AnswerCheckpoint { task, resume_id, input, by: ann() });
+    world.finish("1", asked("which"));
+    assert_eq!(world.task("1").resume.as_ref().unwrap().user_input, "b", "counted anew");
+}
+
 #[test]
 fn a_question_keeps_unfinished_work_for_the_next_attempt() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
@@ -482,6 +505,35 @@ fn a_team_has_workers_and_a_sane_number_of_seats() {
     assert_eq!(world.send(none), Err(Refusal::NoWorkers));
     let many = Command::ConfigureTeam { seats: seats(65), workers_max: 1, by: ann() };
     assert_eq!(world.send(many), Err(Refusal::TooManySeats { count: 65 }));
+}
+
+/// HUM-07: what is for people to say no agent says, also where no person has a role.
+#[test]
+fn agents_do_not_direct() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    world.finish("1", asked("which"));
+    let (task, by) = (world.task("1").id, Actor("developer-1".into()));
+    let reason = || "because".to_owned();
+    let (resume_id, input) = ("which".to_owned(), "b".to_owned());
+    let change = ManualScale::Up { reason: reason() };
+    for command in [
+        Command::PauseMission { mission: M1, reason: reason(), by: by.clone() },
+        Command::CancelMission { mission: M1, reason: reason(), by: by.clone() },
+        Command::AnswerCheckpoint { task, resume_id, input, by: by.clone() },
+        Command::Scale { role: Role::Developer, change, by: by.clone() },
+        Command::SetPriority { task, priority: Priority::Critical, by: by.clone() },
+        Command::RollbackTask { task, reason: reason(), by: by.clone() },
+        Command::ConveneCouncil {
+            task,
+            question: council::Question::Problem,
+            panel: Vec::new(),
+            by,
+        },
+    ] {
+        let refused = Refusal::NotAPerson { by: "developer-1".into() };
+        assert_eq!(world.send(command.clone()), Err(refused), "{command:?}");
+    }
 }
 
 /// An agent could give itself colleagues otherwise, or send away who would judge it.

@@ -1,6 +1,6 @@
 //! Tasks that stand or fall together (GIT-16), as the engine plays it.
 
-use crate::fixture::{M1, World, ann, checked, commit, done, failed, task};
+use crate::fixture::{M1, World, ann, check, checked, commit, done, failed, task};
 use kapelle_core::approval::{ApprovalPolicy, Level, Subject};
 use kapelle_core::command::RewriteOutcome;
 use kapelle_core::event::{Interruption, PauseReason};
@@ -10,6 +10,7 @@ use kapelle_core::plan::{PlannedTask, TaskKind};
 use kapelle_core::policy::Policy;
 use kapelle_core::rollback::RollbackRefused;
 use kapelle_core::status::Status;
+use kapelle_core::task::Stage;
 use kapelle_core::{Actor, Command, Effect, Event, Refusal, TaskId, why};
 
 fn in_wave(id: &str, needs: &[&str]) -> PlannedTask {
@@ -90,6 +91,25 @@ fn the_others_of_a_wave_stop_when_one_gives_up() {
     let told = why(world.state(), world.task("2")).unwrap();
     assert_eq!(told, "stands or falls with the wave login, of which 1 gave up");
     assert_eq!(why(world.state(), world.task("3")).unwrap(), "Dependency 1 failed");
+}
+
+/// What waited for its merge when its wave fell is done: it goes on to the merge, and nobody is
+/// asked to do it again.
+#[test]
+fn a_finished_change_of_a_wave_that_stands_again_is_merged() {
+    let mut world = World::with(vec![in_wave("1", &[]), in_wave("2", &[])], checked());
+    world.chores();
+    world.finish("1", done(5, &["a"]));
+    let fence = world.fence_of("1");
+    world.must(Command::FinishChecks { fence, results: check(true) });
+    assert!(matches!(world.task("1").stage, Stage::Merging { .. }));
+    give_up(&mut world, "2");
+    assert_eq!(world.status("1"), Status::Blocked);
+    let (task, reason) = (world.task("2").id, "again".to_owned());
+    world.must(Command::RequeueTask { task, reason, by: ann() });
+    assert_eq!(world.working(), ["2".to_owned()].into());
+    world.chores();
+    assert_eq!(world.task("1").merged, Some(commit(5)));
 }
 
 /// A wave falls, too, with what it needs.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kapelle_core::approval::OverrideAction;
 use kapelle_core::event::Restart;
+use kapelle_core::flow::Phase;
 use kapelle_core::plan::batch::{Batch, Batches};
 use kapelle_core::plan::{Plan, PlannedTask};
 use kapelle_core::{Commit, Event, Fence, MissionId, TaskId};
@@ -34,6 +35,8 @@ struct Progress {
     kept: Option<Commit>,
     steps: usize,
     steps_done: BTreeSet<u32>,
+    /// What was done when the change of a phase was accepted, by the place of the phase.
+    accepted: BTreeMap<usize, (u32, BTreeSet<u32>)>,
 }
 
 impl Plans {
@@ -90,9 +93,11 @@ impl Plans {
             Event::Overridden { order, .. } => {
                 let phase = work.phase_of(order.task, facts);
                 match order.action {
-                    OverrideAction::Reset { .. } => self.forget(order.task),
+                    OverrideAction::Reset { step } => {
+                        self.forget(order.task, place(order.task, Some(step), facts)?);
+                    }
                     OverrideAction::SkipStep { step } if phase == Some(step) => {
-                        self.forget(order.task);
+                        self.forget(order.task, place(order.task, phase, facts)?);
                     }
                     OverrideAction::ForceComplete => {
                         self.ended.insert(order.task);
@@ -101,15 +106,24 @@ impl Plans {
                 }
                 Ok(())
             }
-            Event::ChangeRejected { task, .. }
-            | Event::TaskRequeued { task, .. }
-            | Event::ChangeConflicted { task, question: Some(_), .. }
-            | Event::RetryScheduled { task, from: Restart::Flow, .. } => {
-                self.forget(*task);
+            Event::ChangeRejected { task, .. } => {
+                let phase = work.phase_of(*task, facts);
+                self.forget(*task, place(*task, phase, facts)?);
                 Ok(())
             }
-            Event::PhaseAccepted { task, .. } => {
-                self.tasks.entry(*task).or_default().kept = None;
+            Event::TaskRequeued { task, .. }
+            | Event::ChangeConflicted { task, question: Some(_), .. }
+            | Event::RetryScheduled { task, from: Restart::Flow, .. } => {
+                self.forget(*task, 0);
+                Ok(())
+            }
+            Event::PhaseAccepted { task, phase, .. } => {
+                let place = place(*task, Some(*phase), facts)?;
+                let progress = self.tasks.entry(*task).or_default();
+                progress.kept = None;
+                progress.accepted.retain(|earlier, _| *earlier < place);
+                let done = (progress.operations_done, progress.steps_done.clone());
+                progress.accepted.insert(place, done);
                 Ok(())
             }
             Event::CheckpointRaised { task, change: Some(change), .. } => {
@@ -127,12 +141,13 @@ impl Plans {
         }
     }
 
-    /// What was done in a change is thrown away with it.
-    fn forget(&mut self, task: TaskId) {
+    /// What was done in a change is thrown away with it, but not what earlier phases left.
+    fn forget(&mut self, task: TaskId, place: usize) {
         let progress = self.tasks.entry(task).or_default();
-        progress.operations_done = 0;
+        progress.accepted.retain(|earlier, _| *earlier < place);
+        let left = progress.accepted.last_key_value().map(|(_, done)| done.clone());
+        (progress.operations_done, progress.steps_done) = left.unwrap_or_default();
         progress.kept = None;
-        progress.steps_done.clear();
     }
 
     /// After a batch of records: nothing is owed any more.
@@ -210,4 +225,11 @@ fn judge_fence(leases: &Leases, fence: Fence, task: TaskId) -> Verdict {
     ensure(leases.task(fence) == Some(task), || {
         format!("fence {fence} says something of {task:?}, which it does not stand for")
     })
+}
+
+/// Where a phase stands in the flow of its task.
+fn place(task: TaskId, phase: Option<Phase>, facts: &Facts) -> Result<usize, String> {
+    let flow = &facts.mission(facts.task(task)?.mission)?.policy.flow;
+    let found = flow.iter().position(|one| Some(*one) == phase);
+    Ok(found.unwrap_or(0))
 }

@@ -8,7 +8,7 @@ use crate::approval::{
 use crate::escalation::Cause;
 use crate::event::{Chore, Event};
 use crate::failure::{Failure, FailureKind};
-use crate::flow::Phase;
+use crate::flow::{Expectation, Phase};
 use crate::ids::{Actor, Commit, MissionId, TaskId};
 use crate::mission::MissionStage;
 use crate::queue::Ticket;
@@ -244,12 +244,19 @@ impl State {
             OverrideAction::Reset { step } => {
                 self.forget_losses(id);
                 self.drop_check(id);
-                let place = self.place_of(id, *step);
+                let place = self.place_of(id, *step).unwrap_or(0);
+                let mission = self.task(id).and_then(|task| self.mission(task.mission));
+                let flow = mission.map(|m| m.policy.flow.iter().take(place));
+                let shows = |phase: &Phase| phase.expects() == Expectation::SomeCheckFails;
+                let is_shown = flow.is_some_and(|mut before| before.any(shows));
                 self.with_task(id, |t| {
-                    t.phase = place.unwrap_or(0);
-                    t.accepted_by_phase.retain(|(phase, _)| *phase < place.unwrap_or(0));
+                    t.phase = place;
+                    t.accepted_by_phase.retain(|(phase, _)| *phase < place);
                     t.accepted = t.accepted_by_phase.last().map(|(_, commit)| commit.clone());
-                    t.frozen = Arc::default();
+                    // What a phase that stays has shown is not for this one to change.
+                    if !is_shown {
+                        t.frozen = Arc::default();
+                    }
                     t.skipped.remove(step);
                 });
                 self.restart(id);
@@ -311,6 +318,7 @@ impl State {
             None => {
                 self.drop_check(id);
                 self.forget_attempt(id);
+                self.close_gate(Subject::Merge(id));
                 self.queue_or_wait(id);
             }
         }

@@ -133,7 +133,10 @@ impl State {
         let mission = self.mission(task.mission);
         let next = mission.and_then(|m| task.next_phase(&m.policy));
         let shown = mission.map(|m| gate::shown(task, &m.policy)).unwrap_or_default();
+        let phase = task.phase;
+        self.with_checklist(id, |list| list.accepted(phase));
         self.with_task(id, |t| {
+            t.operations.accepted(phase);
             if !shown.is_empty() {
                 Arc::make_mut(&mut t.frozen).extend(shown);
             }

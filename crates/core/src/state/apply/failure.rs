@@ -52,10 +52,14 @@ impl State {
                 if self.task(*task).is_some_and(|t| matches!(t.stage, Stage::Gating { .. })) {
                     self.drop_check(*task);
                 }
+                self.with_task(*task, |t| t.was_queued = State::is_merging(&t.stage));
                 self.move_to(*task, Stage::Blocked { on: *on });
                 self.break_wave(*task, *on);
             }
             Event::TaskUnblocked { task } => {
+                if self.task(*task).is_some_and(|t| t.was_queued) {
+                    return self.queue_or_wait(*task);
+                }
                 // One that had begun when it was blocked is pending again, like one that asked.
                 self.with_task(*task, |t| (t.started, t.retrying) = (false, false));
                 self.wait_or_go(*task);

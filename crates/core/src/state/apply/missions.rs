@@ -241,6 +241,8 @@ fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<T
         attempts: 0,
         retries: 0,
         gave_way: 0,
+        told: 0,
+        was_queued: false,
         lost: 0,
         failures: BTreeMap::new(),
         last_failure: None,

@@ -38,7 +38,10 @@ impl State {
                 self.attempted(*task);
                 self.answered(*fence);
                 self.end_attempt(*fence, Billed::AtItsEnd, at);
-                self.with_task(*task, |t| t.touch(touched));
+                self.with_task(*task, |t| {
+                    t.touch(touched);
+                    t.told = 0;
+                });
                 let gating = Stage::Gating { change: change.clone() };
                 self.move_to(*task, gating);
                 self.want_for(*task, Chore::Gate(*task));
@@ -68,11 +71,13 @@ impl State {
                 self.move_to(*task, Stage::Asking { question: question.clone() });
             }
             Event::CheckpointAnswered { task, resume_id, input, by } => {
+                let by_rule = by.0 == "configuration";
                 let asked = self.task(*task).and_then(|t| Some((t.mission, t.asked_at?)));
-                if let Some((mission, at)) = asked.filter(|_| by.0 != "configuration") {
+                if let Some((mission, at)) = asked.filter(|_| !by_rule) {
                     self.note_attention(mission, at);
                 }
                 self.with_task(*task, |t| {
+                    t.told = if by_rule { t.told + 1 } else { 0 };
                     t.resume = Some(ResumeData {
                         checkpoint_id: resume_id.clone(),
                         user_input: input.clone(),
@@ -125,7 +130,11 @@ impl State {
         self.move_to(task, Stage::Ready);
     }
 
-    fn with_checklist(&mut self, id: TaskId, change: impl FnOnce(&mut Checklist)) {
+    pub(in crate::state) fn with_checklist(
+        &mut self,
+        id: TaskId,
+        change: impl FnOnce(&mut Checklist),
+    ) {
         self.with_task(id, |task| {
             if let Some(list) = &mut task.checklist {
                 change(list);
@@ -133,13 +142,14 @@ impl State {
         });
     }
 
-    /// The change is thrown away, and all that was done in it.
+    /// The change of its phase is thrown away, and all that was done in it.
     pub(in crate::state) fn discard(&mut self, id: TaskId) {
+        let Some(phase) = self.task(id).map(|task| task.phase) else { return };
         self.with_task(id, |task| {
             task.unfinished = None;
-            task.operations.discarded();
+            task.operations.discarded(phase);
         });
-        self.with_checklist(id, Checklist::discarded);
+        self.with_checklist(id, |list| list.discarded(phase));
     }
 
     pub(in crate::state) fn grant(&mut self, event: &Event, at: Timestamp) {
