@@ -37,6 +37,11 @@ pub enum Error {
     NotEmpty { records: u64 },
     #[error("line {line} is not a record of a journal: {why}")]
     Import { line: u64, why: String },
+    /// A history whose chain is right, and that no engine wrote.
+    #[error(
+        "record {record} cannot have happened after those before it: {why}; nothing was written"
+    )]
+    Impossible { record: Seq, why: String },
 
     #[error(
         "{store} was written by a newer version: its schema is {found}, this version knows {known}"

@@ -180,7 +180,7 @@ impl Link {
                 ready.push((statement(client, prepared, sql).await?, params));
             }
             if is_part {
-                return in_order(client, &ready).await;
+                return as_part(client, &ready).await;
             }
             client.batch_execute(begin).await?;
             let done = in_order(client, &ready).await;
@@ -388,6 +388,24 @@ async fn in_order(
         outcome = outcome.and(answer.map(drop));
     }
     outcome
+}
+
+/// Looked through as if it were committed, and if it fails, the rest is as it was.
+async fn as_part(
+    client: &Client,
+    statements: &[(Statement, Vec<Param<'_>>)],
+) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute("SAVEPOINT part").await?;
+    let done = match in_order(client, statements).await {
+        Ok(()) => {
+            let check = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED";
+            client.batch_execute(check).await
+        }
+        failed => failed,
+    };
+    let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
+    let ended = client.batch_execute(end).await;
+    done.and(ended)
 }
 
 #[cfg(test)]

@@ -88,6 +88,13 @@ pub(super) fn open_tables(path: &Path) -> Result<Connection, Error> {
     Ok(conn)
 }
 
+/// A database for nobody: SQLite keeps it in memory or in a temporary file, and removes it with the
+/// connection.
+pub(super) fn open_unkept() -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    connect(Path::new(""), flags)
+}
+
 /// Puts the tables beside the journal in `path` out of the way, in the place of those that were put
 /// there before.
 pub(super) fn set_tables_aside(path: &Path) -> Result<(), Error> {
