@@ -57,6 +57,11 @@ pub enum Error {
     NotPlainFile { path: PathBuf },
     #[error("the database did not take {setting} = {wanted}: it is {found}")]
     Setting { setting: &'static str, wanted: &'static str, found: String },
+    #[error(
+        "{store} keeps its text as {found}, not as UTF8; make a database that does: \
+         createdb -E UTF8 -T template0 NAME"
+    )]
+    Encoding { store: String, found: String },
     #[error("SQLite {found} is too old, {needed} is needed")]
     SqliteTooOld { found: &'static str, needed: &'static str },
     #[error("the address of the store is wrong: {why}")]

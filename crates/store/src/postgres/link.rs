@@ -120,9 +120,10 @@ impl Link {
             Use::Writing(Durability::Full) => "SET synchronous_commit = on;".to_owned(),
             Use::Writing(Durability::Normal) => "SET synchronous_commit = off;".to_owned(),
         };
-        let told = DURABLE.map(|setting| format!("current_setting('{setting}')")).join(", ");
+        let told = TOLD.map(|setting| format!("current_setting('{setting}')")).join(", ");
         let set = format!("{} {only} SELECT {told}", settings(server));
         let said = self.wait(self.client.simple_query(&set))?;
+        assert_encoding(&said, server)?;
         match purpose {
             Use::Writing(Durability::Full) => assert_durable(&said),
             Use::Reading | Use::Listening | Use::Writing(Durability::Normal) => Ok(()),
@@ -262,13 +263,29 @@ impl fmt::Debug for Link {
 /// What has to be on, or the server loses what it acknowledged, and says nothing.
 const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
-fn assert_durable(said: &[SimpleQueryMessage]) -> Result<(), Error> {
+/// What the server says about itself when a connection is set up.
+const TOLD: [&str; 4] = ["server_encoding", DURABLE[0], DURABLE[1], DURABLE[2]];
+
+fn told<'a>(said: &'a [SimpleQueryMessage], setting: &str) -> &'a str {
     let row = said.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
-    for (at, setting) in DURABLE.into_iter().enumerate() {
-        let found = row.and_then(|row| row.get(at)).unwrap_or("unknown");
+    let at = TOLD.iter().position(|known| *known == setting);
+    at.and_then(|at| row?.get(at)).unwrap_or("unknown")
+}
+
+/// In another encoding some texts cannot be kept, and the journal would end at the first of them.
+fn assert_encoding(said: &[SimpleQueryMessage], server: &Server) -> Result<(), Error> {
+    match told(said, "server_encoding") {
+        "UTF8" => Ok(()),
+        found => Err(Error::Encoding { store: server.to_string(), found: found.to_owned() }),
+    }
+}
+
+fn assert_durable(said: &[SimpleQueryMessage]) -> Result<(), Error> {
+    for setting in DURABLE {
+        let found = told(said, setting);
         if found != "on" {
             return Err(Error::Setting { setting, wanted: "on", found: found.to_owned() });
         }

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use kapelle_core::Seq;
-use kapelle_store::{Error, Journal, Reader, Sqlite, Writer, tables_path};
+use kapelle_store::{Error, Journal, Location, Reader, Sqlite, Writer, tables_path};
 use rusqlite::Connection;
 
-use crate::fixture;
+use crate::{cluster, fixture};
 
 /// The journal tells what a project works on; so do its companions.
 #[test]
@@ -119,6 +119,27 @@ fn a_store_that_is_only_half_made_is_none_yet() {
     for half_made in [&path, &empty] {
         Writer::open(half_made).unwrap().close().unwrap();
         assert_eq!(Reader::open(half_made).unwrap().head().unwrap().seq, Seq(0));
+    }
+}
+
+/// A text that the database cannot keep would end the journal in the middle of a mission.
+#[test]
+fn a_server_has_to_keep_every_text() {
+    let cluster = cluster::shared();
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let database = format!("kept_as_{}", encoding.to_lowercase());
+        let create = format!(
+            "CREATE DATABASE {database} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+        );
+        cluster.psql("public", &create).unwrap();
+        let url = cluster.url().replace("///postgres?", &format!("///{database}?"));
+        let location = Location::postgres(&url, "p").unwrap();
+        let opened = [Writer::open(&location).map(drop), Reader::open(&location).map(drop)];
+        for refused in opened.map(Result::unwrap_err) {
+            let Error::Encoding { found, .. } = &refused else { panic!("{refused}") };
+            assert_eq!(found, encoding);
+            assert!(refused.to_string().contains("createdb -E UTF8"), "{refused}");
+        }
     }
 }
 
