@@ -1,6 +1,8 @@
 //! Where a store is, and how durable it has to be.
 
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -88,10 +90,16 @@ impl Location {
     }
 }
 
-/// Where the tables for people are, beside the journal in `path`: `store.tables.db` for `store.db`.
+/// Where the tables for people are, beside the journal in `path`: `store.tables.db` for `store.db`,
+/// `store-tables.db` for `store`. No two journals have the same.
 #[must_use]
 pub fn tables_path(path: &Path) -> PathBuf {
-    path.with_extension("tables.db")
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let tables = match name.strip_suffix(b".db") {
+        Some(stem) => [stem, b".tables.db"].concat(),
+        None => [name, b"-tables.db"].concat(),
+    };
+    path.with_file_name(OsString::from_vec(tables))
 }
 
 impl From<&Path> for Location {
@@ -149,6 +157,18 @@ impl fmt::Debug for Location {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two journals in one folder that shared their tables would take them from each other.
+    #[test]
+    fn every_journal_has_tables_of_its_own() {
+        let named = |name: &str| tables_path(Path::new(name)).to_str().unwrap().to_owned();
+        assert_eq!(named("/a/store.db"), "/a/store.tables.db");
+        assert_eq!(named("/a/store"), "/a/store-tables.db");
+        assert_eq!(named("/a/store.x"), "/a/store.x-tables.db");
+        let names = ["store", "store.db", "store.x", "store.tables", "store.tables.db", ".db"];
+        let all: std::collections::BTreeSet<String> = names.map(named).into();
+        assert_eq!(all.len(), names.len(), "{all:?}");
+    }
 
     #[test]
     fn a_password_is_never_shown() {

@@ -16,7 +16,7 @@ fn only_the_owner_can_read_a_store() {
     let path = dir.path().join("db");
     let _store = fixture::filled(&path, &fixture::history(1, 0), 10);
     drop(Writer::open(&path).unwrap());
-    for name in ["db", "db-wal", "db-shm", "db.tables.db"] {
+    for name in ["db", "db-wal", "db-shm", "db-tables.db"] {
         let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
