@@ -146,6 +146,9 @@ impl From<kapelle_store::Error> for Problem {
                 "let the database sync its writes, or choose [store] durability = \"normal\""
             }
             Error::NotEmpty { .. } => "choose another place, or move what is there out of the way",
+            Error::JournalGone { .. } => {
+                "without its journal a project has no history; the tables cannot replace it"
+            }
             Error::Impossible { .. } => "no Kapelle wrote this history; export it again",
             Error::Import { .. } => "the file is not a whole export, or was changed on its way",
             Error::Held { .. } | Error::StaleEpoch { .. } => return Problem::refused(error),

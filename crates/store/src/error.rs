@@ -62,6 +62,12 @@ pub enum Error {
          createdb -E UTF8 -T template0 NAME"
     )]
     Encoding { store: String, found: String },
+    #[error(
+        "the journal {} is gone: it is empty, but the tables beside it tell of {records} records; \
+         restore it from a backup, or remove {} to begin anew",
+        journal.display(), tables.display()
+    )]
+    JournalGone { journal: PathBuf, tables: PathBuf, records: u64 },
     #[error("SQLite {found} is too old, {needed} is needed")]
     SqliteTooOld { found: &'static str, needed: &'static str },
     #[error("the address of the store is wrong: {why}")]

@@ -122,6 +122,38 @@ fn a_store_that_is_only_half_made_is_none_yet() {
     }
 }
 
+/// Tables without their journal: it was lost, and a new one in its place would hide that.
+#[test]
+fn a_journal_that_is_gone_is_not_begun_anew() {
+    let records = fixture::history(1, 0);
+    for is_missing in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        fixture::filled(&path, &records, 10);
+        Writer::open(&path).unwrap().close().unwrap();
+        let backup = fs::read(&path).unwrap();
+        match is_missing {
+            true => fs::remove_file(&path).unwrap(),
+            false => fs::write(&path, "").unwrap(),
+        }
+        let opened = [Writer::open(&path).map(drop), Reader::open(&path).map(drop)];
+        for refused in opened.map(Result::unwrap_err) {
+            let Error::JournalGone { records: told, .. } = &refused else { panic!("{refused}") };
+            assert_eq!(*told, records.len() as u64);
+            assert!(refused.to_string().contains("restore it from a backup"), "{refused}");
+        }
+        assert_eq!(path.exists(), !is_missing, "nothing was made in its place");
+        assert!(tables_path(&path).exists());
+        // Either of what it says helps.
+        fs::write(&path, &backup).unwrap();
+        Writer::open(&path).unwrap().close().unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::remove_file(tables_path(&path)).unwrap();
+        Writer::open(&path).unwrap().close().unwrap();
+        assert_eq!(Reader::open(&path).unwrap().head().unwrap().seq, Seq(0));
+    }
+}
+
 /// A text that the database cannot keep would end the journal in the middle of a mission.
 #[test]
 fn a_server_has_to_keep_every_text() {
