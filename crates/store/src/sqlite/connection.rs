@@ -243,9 +243,10 @@ fn locate(path: &Path) -> Result<PathBuf, Error> {
     Ok(place)
 }
 
-/// SQLite does not follow a link to the file, but it would follow one to its log.
+/// SQLite does not follow a link to the file, but it would follow one to its log. Whoever made one
+/// for a snapshot has the same in mind.
 fn refuse_linked_companions(path: &Path) -> Result<(), Error> {
-    for ending in ["-wal", "-shm"] {
+    for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half"] {
         let mut name = path.as_os_str().to_owned();
         name.push(ending);
         let companion = PathBuf::from(name);

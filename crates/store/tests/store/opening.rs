@@ -154,6 +154,25 @@ fn a_journal_that_is_gone_is_not_begun_anew() {
     }
 }
 
+/// Through a link to a file beside the store, whoever made it would choose what we write over.
+#[test]
+fn a_symbolic_link_is_no_companion_of_a_store() {
+    for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, precious) = (dir.path().join("db"), dir.path().join("precious"));
+        drop(Sqlite::open(&path).unwrap());
+        fs::write(&precious, "precious").unwrap();
+        let companion = dir.path().join(format!("db{ending}"));
+        symlink(&precious, &companion).unwrap();
+        let opened = [Writer::open(&path).map(drop), Reader::open(&path).map(drop)];
+        for refused in opened.map(Result::unwrap_err) {
+            let Error::NotPlainFile { path } = &refused else { panic!("{ending}: {refused}") };
+            assert_eq!(path.file_name(), companion.file_name(), "{ending}");
+        }
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious", "{ending}");
+    }
+}
+
 /// A text that the database cannot keep would end the journal in the middle of a mission.
 #[test]
 fn a_server_has_to_keep_every_text() {
