@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kapelle_core::Seq;
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 use tokio_postgres::error::SqlState;
 
 use crate::journal::Epoch;
@@ -85,6 +85,9 @@ pub enum Error {
     Damaged { what: String },
     #[error("another program has locked the store: {what}")]
     Locked { what: String },
+    /// A value, or what it refers to, is none that the tables have room for.
+    #[error("the tables do not take it: {what}")]
+    Unfit { what: String },
     #[error("the database has it already: {what}")]
     Duplicate { what: String },
     /// Whether the last append arrived is not known; the journal itself knows.
@@ -114,6 +117,7 @@ impl From<rusqlite::Error> for Error {
             Some(ErrorCode::ReadOnly) => Error::ReadOnly { what },
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Damaged { what },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { what },
+            Some(ErrorCode::ConstraintViolation) if !is_of_trigger(&error) => Error::Unfit { what },
             _ => Error::Database { what },
         }
     }
@@ -134,6 +138,9 @@ impl From<tokio_postgres::Error> for Error {
             &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => Error::Damaged { what },
             &SqlState::UNIQUE_VIOLATION => Error::Duplicate { what },
             &SqlState::LOCK_NOT_AVAILABLE => Error::Locked { what },
+            unfit if UNFIT.iter().any(|class| unfit.code().starts_with(class)) => {
+                Error::Unfit { what }
+            }
             &SqlState::ADMIN_SHUTDOWN
             | &SqlState::CRASH_SHUTDOWN
             | &SqlState::CANNOT_CONNECT_NOW
@@ -142,6 +149,15 @@ impl From<tokio_postgres::Error> for Error {
             _ => Error::Database { what },
         }
     }
+}
+
+/// Classes of what PostgreSQL calls data exceptions and integrity constraint violations.
+const UNFIT: [&str; 2] = ["22", "23"];
+
+/// Somebody's trigger may refuse for whatever reason.
+fn is_of_trigger(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code == Some(ffi::SQLITE_CONSTRAINT_TRIGGER)
 }
 
 fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -123,9 +123,7 @@ enum Failed {
 fn unless_impossible<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Failed> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(Error::Database { what } | Error::Duplicate { what })) => {
-            Err(Failed::Impossible(what))
-        }
+        Ok(Err(Error::Unfit { what } | Error::Duplicate { what })) => Err(Failed::Impossible(what)),
         Ok(Err(error)) => Err(Failed::Otherwise(error)),
         Err(_) => Err(Failed::Impossible("it does not fit what it is about".into())),
     }
