@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use kapelle_agents::scenario::Scenario;
 use kapelle_conductor::Driver;
-use kapelle_conductor::project::{OpenError, Opened, Settings, open, store_path};
+use kapelle_conductor::project::{
+    OpenError, Opened, Settings, make_private, open, store_path,
+};
 use kapelle_core::flow::Phase;
 use kapelle_core::policy::Sandbox as Choice;
 use kapelle_core::{Actor, Command, Engine, Refusal, Role};
@@ -122,12 +124,7 @@ impl Project {
     /// The state folder, for its owner alone and out of git's sight.
     pub async fn make_state_dir(&self) -> Result<(), Problem> {
         self.repo.exclude_locally(&format!("/{STATE_DIR}/")).await?;
-        let dir = self.state_dir();
-        let mut builder = std::fs::DirBuilder::new();
-        std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
-        builder
-            .create(&dir)
-            .map_err(|why| Problem::environment(format!("{}: {why}", dir.display())))
+        make_private(&self.state_dir()).map_err(Problem::environment)
     }
 
     /// Where agents run that can be attached to.
