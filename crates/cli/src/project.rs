@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -68,10 +68,12 @@ impl Project {
     /// Whether there is a journal to go on from.
     pub fn is_begun(&self) -> Result<bool, Problem> {
         let location = self.location()?;
-        if location.path().is_some_and(|path| !path.exists()) {
-            return Ok(false);
-        }
         match Reader::open(&location) {
+            Err(kapelle_store::Error::Io { source, .. })
+                if source.kind() == ErrorKind::NotFound =>
+            {
+                Ok(false)
+            }
             // A file may be there without a store: somebody was interrupted in making it.
             Err(kapelle_store::Error::NoStore { .. }) => Ok(false),
             Ok(_) => Ok(true),
@@ -381,7 +383,7 @@ fn read_token(path: &Path) -> std::io::Result<Option<String>> {
             file.take(1_024).read_to_string(&mut token)?;
             Ok(Some(token).filter(|token| token.len() >= 32))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }

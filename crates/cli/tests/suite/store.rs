@@ -165,6 +165,15 @@ fn a_second_machine_is_told_who_leads_and_where_it_answers() {
     run.ended().expect(0);
 }
 
+/// A journal that is gone is neither a new project nor one that nobody began.
+#[test]
+fn a_journal_that_is_gone_is_told() {
+    let fixture = delivered();
+    fs::remove_file(fixture.repo().join(".kapelle/store.db")).unwrap();
+    fixture.kapelle(&["status"]).expect(6).says("store.db is gone").says("from a backup");
+    fixture.run(&["more", "--yes"]).expect(6).says("store.db is gone");
+}
+
 #[test]
 fn a_wrong_address_is_explained_and_shows_no_password() {
     let fixture = Fixture::with_agent_and("true", "[store]\nurl = \"mysql://ada:geheim@h/d\"\n");
