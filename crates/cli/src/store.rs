@@ -57,7 +57,8 @@ pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
         let what = "the tables here did not say what the journal says; those in the new place do";
         say(format!("{what}, see `kapelle store rebuild`"));
     }
-    say(format!("{from} stays as it is; set [store] url to the new place in kapelle.toml"));
+    let name = to.project().map(|name| format!(", and project = \"{name}\",")).unwrap_or_default();
+    say(format!("{from} stays as it is; set [store] url to the new place{name} in kapelle.toml"));
     Ok(Exit::Done)
 }
 
@@ -136,8 +137,11 @@ fn lead(project: &Project) -> Result<Leadership, Problem> {
     let started_at = kapelle_conductor::clock::now();
     let holder = Holder { pid: std::process::id(), url: None, started_at, host: None };
     let store = project.location()?;
-    Leadership::over(&project.state_dir(), &store, holder).map_err(|error| {
-        Problem::from(error).hint("wait for it to end, or stop it with Ctrl-C; nothing is lost")
+    Leadership::over(&project.state_dir(), &store, holder).map_err(|error| match error {
+        held @ kapelle_store::Error::Held { .. } => {
+            Problem::from(held).hint("wait for it to end, or stop it with Ctrl-C; nothing is lost")
+        }
+        other => other.into(),
     })
 }
 

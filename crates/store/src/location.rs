@@ -13,6 +13,9 @@ use crate::error::Error;
 /// PostgreSQL cuts names at 63 bytes, and a backup's name is longer than its schema's.
 const PROJECT_CHARS_MAX: usize = 40;
 
+/// What the schema of every project begins with.
+const SCHEMA_START: &str = "kapelle_";
+
 const NO_TLS: &str = "it asks for TLS (sslmode), which Kapelle does not speak yet: use a socket, a private \
                       network or a tunnel, and leave sslmode out";
 
@@ -70,7 +73,7 @@ impl Location {
                 "the project {project:?} is not 1 to {PROJECT_CHARS_MAX} of a-z, 0-9 and _"
             )));
         }
-        let server = Server { config, schema: format!("kapelle_{project}") };
+        let server = Server { config, schema: format!("{SCHEMA_START}{project}") };
         Ok(Location { place: Place::Postgres(Box::new(server)), durability: Durability::Full })
     }
 
@@ -78,6 +81,15 @@ impl Location {
     pub fn with(mut self, durability: Durability) -> Location {
         self.durability = durability;
         self
+    }
+
+    /// The name of the project, if the store is a server's.
+    #[must_use]
+    pub fn project(&self) -> Option<&str> {
+        match &self.place {
+            Place::Sqlite(_) => None,
+            Place::Postgres(server) => server.schema.strip_prefix(SCHEMA_START),
+        }
     }
 
     /// The file, if the store is one.

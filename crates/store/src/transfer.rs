@@ -19,6 +19,7 @@ use crate::lock::Holder;
 use crate::open::open;
 use crate::projections;
 use crate::reader::Reader;
+use crate::search::Document;
 
 mod bounds;
 
@@ -182,8 +183,9 @@ fn read_lines(
     }
 }
 
-/// Copies a whole store into an empty one, and folds its tables: all of it arrives, or nothing. The
-/// source stays as it is; its epoch is claimed, so that nobody can append to it meanwhile.
+/// Copies a whole store into an empty one, and folds its tables: all of it arrives, or nothing. A
+/// store that has this very history already gets the blobs and notes that it lacks. The source stays
+/// as it is; its epoch is claimed, so that nobody can append to it meanwhile.
 pub fn carry_over(
     from: impl Into<Location>,
     to: impl Into<Location>,
@@ -202,6 +204,8 @@ pub fn carry_over(
     let blobs = source.blobs()?;
     if there == Head::EMPTY {
         fill(&mut *target, &mut |target| copy(&*source, target, &blobs))?;
+    } else {
+        target.all_or_nothing(&mut |target| copy_unrecorded(&*source, target, &blobs))?;
     }
     Ok(finished(&mut *target, head, blobs.len())?)
 }
@@ -214,13 +218,29 @@ fn copy(source: &dyn Backend, target: &mut dyn Backend, blobs: &[Blob]) -> Resul
         let Some(last) = page.last() else { break };
         after = Seq(last.seq.cast_unsigned());
     }
+    copy_unrecorded(source, target, blobs)
+}
+
+/// What no record tells: blobs, and notes that the target does not have as they are or newer.
+fn copy_unrecorded(
+    source: &dyn Backend,
+    target: &mut dyn Backend,
+    blobs: &[Blob],
+) -> Result<(), Error> {
     // That of the last record, if it is later than the one that was claimed.
     let (_, epoch) = target.look()?;
     for (hash, owners) in blobs {
         let Some(body) = source.blob(hash)? else { continue };
         target.put_blob(epoch, hash, &body, owners)?;
     }
-    target.index(epoch, &source.kept_documents()?, None)
+    let there = target.kept_documents()?;
+    let is_there = |note: &Document| {
+        let same = |other: &&Document| other.kind == note.kind && other.source == note.source;
+        there.iter().find(same).is_some_and(|other| other.at >= note.at)
+    };
+    let mut notes = source.kept_documents()?;
+    notes.retain(|note| !is_there(note));
+    target.index(epoch, &notes, None)
 }
 
 /// For writing, and alone.

@@ -123,8 +123,9 @@ fn damaged_tables_are_told_and_made_anew() {
 fn a_project_moves_to_postgres_works_there_and_comes_back() {
     let fixture = delivered();
     let (before, url) = (head(&fixture), cluster::shared().url());
-    let moved = fixture.json(&["store", "move", "--to", &url, "--project", "moved"]);
-    assert_eq!(moved["head_hash"], before);
+    let to_server = ["store", "move", "--to", &url, "--project", "moved", "--json"];
+    let moved = fixture.kapelle(&to_server).expect(0).says("project = \"moved\"");
+    assert_eq!(moved.json()["head_hash"], before);
     let config = fixture.file("kapelle.toml");
     let store = format!("\n[store]\nurl = \"{url}\"\nproject = \"moved\"\n");
     fixture.write("kapelle.toml", &format!("{config}{store}"));
@@ -172,6 +173,17 @@ fn a_journal_that_is_gone_is_told() {
     fs::remove_file(fixture.repo().join(".kapelle/store.db")).unwrap();
     fixture.kapelle(&["status"]).expect(6).says("store.db is gone").says("from a backup");
     fixture.run(&["more", "--yes"]).expect(6).says("store.db is gone");
+}
+
+/// Nobody holds a lock that is a link; whoever waits for its end waits for ever.
+#[test]
+fn a_lock_that_is_a_link_is_not_waited_for() {
+    let fixture = delivered();
+    let lock = fixture.repo().join(".kapelle/lock");
+    fs::remove_file(&lock).unwrap();
+    std::os::unix::fs::symlink("elsewhere", &lock).unwrap();
+    let said = fixture.kapelle(&["store", "rebuild"]).expect(6).says("hint: remove the link");
+    assert!(!said.stderr.contains("wait for it"), "{}", said.stderr);
 }
 
 #[test]
