@@ -8,19 +8,17 @@ use std::path::{Path, PathBuf};
 
 use kapelle_agents::scenario::Scenario;
 use kapelle_conductor::Driver;
-use kapelle_conductor::project::{
-    OpenError, Opened, Settings, make_private, open, store_path,
-};
+use kapelle_conductor::project::{OpenError, Opened, Settings, make_private, open, store_path};
 use kapelle_core::flow::Phase;
 use kapelle_core::policy::Sandbox as Choice;
 use kapelle_core::{Actor, Command, Engine, Refusal, Role};
-use kapelle_store::{Durability, Location, Reader};
+use kapelle_store::{Durability, Holder, Location, Reader};
 use kapelle_workspace::sandbox::Sandboxing;
 use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::{Repository, governor, runtime};
 
 use crate::config::{Config, RoleConfig, Runner};
-use crate::output::{Exit, Problem, say};
+use crate::output::{Problem, say};
 use crate::sandbox;
 
 pub const STATE_DIR: &str = ".kapelle";
@@ -127,6 +125,11 @@ impl Project {
     pub async fn make_state_dir(&self) -> Result<(), Problem> {
         self.repo.exclude_locally(&format!("/{STATE_DIR}/")).await?;
         make_private(&self.state_dir()).map_err(Problem::environment)
+    }
+
+    /// Who runs the project: from here, from another folder or, on a server, from another machine.
+    pub fn holder(&self) -> Result<Option<Holder>, Problem> {
+        Ok(kapelle_store::holder_of(&self.state_dir(), &self.location()?)?)
     }
 
     /// Where agents run that can be attached to.
@@ -399,12 +402,4 @@ pub fn person() -> String {
         false => name,
     });
     name.unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::effective()))
-}
-
-/// What a refused command means for the exit code.
-pub fn refusal(error: kapelle_server::client::Error) -> Problem {
-    match error {
-        kapelle_server::client::Error::Refused(text) => Problem::new(Exit::Refused, text),
-        other => Problem::environment(other),
-    }
 }

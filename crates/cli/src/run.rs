@@ -293,7 +293,7 @@ fn plan(args: &RunArgs) -> Result<Plan, Problem> {
 
 /// A second Kapelle must not leave a request behind for the first one to find.
 fn refuse_if_held(project: &Project) -> Result<(), Problem> {
-    match kapelle_store::holder(&project.state_dir())? {
+    match project.holder()? {
         None => Ok(()),
         Some(holder) => {
             let held = kapelle_store::Error::Held { holder: Some(holder) };

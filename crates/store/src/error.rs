@@ -165,10 +165,9 @@ fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 fn held(holder: Option<&Holder>) -> String {
-    let Some(Holder { pid, url, host, .. }) = holder else {
+    let Some(holder) = holder else {
         return "another process already leads this project".into();
     };
-    let on = host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
-    let at = url.as_ref().map(|url| format!(", at {url}")).unwrap_or_default();
-    format!("process {pid}{on} already leads this project{at}")
+    let at = holder.url.as_ref().map(|url| format!(", at {url}")).unwrap_or_default();
+    format!("{holder} already leads this project{at}")
 }

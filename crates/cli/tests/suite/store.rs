@@ -166,6 +166,46 @@ fn a_second_machine_is_told_who_leads_and_where_it_answers() {
     run.ended().expect(0);
 }
 
+/// The same for whoever asks: `status` tells who leads, and orders reach it by its address, with its
+/// token.
+#[test]
+fn a_second_clone_asks_whoever_leads() {
+    let url = cluster::shared().url();
+    let store = format!("[store]\nurl = \"{url}\"\nproject = \"two_clones\"\n");
+    let clones = [(); 3].map(|()| Fixture::with_agent_and("sleep 1000", &store));
+    let [one, other, third] = &clones;
+    let mut run = one.start_run(&["first", "--yes"]);
+    let url = run.url();
+    run.line_with("Executing");
+    let shown = other.kapelle(&["status"]).expect(0).stdout;
+    let leader = format!("process {} on ", run.pid());
+    assert!(shown.contains(&format!("running: {leader}")) && shown.contains(&url), "{shown}");
+
+    let pause = ["pause", "--reason", "lunch"];
+    other.kapelle(&pause).expect(3).says(&leader).says("copy .kapelle/token from there");
+    let token = |fixture: &Fixture| fixture.repo().join(".kapelle/token");
+    fs::copy(token(one), token(other)).unwrap();
+    other.kapelle(&pause).expect(0).says("paused");
+    assert_eq!(one.json(&["status"])[0]["status"], "paused");
+    other.kapelle(&["resume"]).expect(0).says("resumed");
+
+    let tell = |change: &str| {
+        let sql = format!("UPDATE meta SET holder = ({change})::text");
+        cluster::shared().psql("kapelle_two_clones", &sql).unwrap();
+    };
+    tell("holder::jsonb || '{\"host\": \"build-3\"}'");
+    other.kapelle(&pause).expect(3).says(" on build-3 ").says("on that machine only");
+    tell("holder::jsonb - 'host' || '{\"url\": \"http://127.0.0.1:1/\"}'");
+    other.kapelle(&pause).expect(6).says("does not answer").says(&format!("process {}", run.pid()));
+
+    run.interrupt();
+    run.ended().expect(130);
+    let shown = other.kapelle(&["status"]).expect(0).stdout;
+    assert!(shown.contains("nothing runs this project now"), "{shown}");
+    // Nobody has to be asked, and nothing of ours is there yet.
+    third.kapelle(&pause).expect(0).says("paused");
+}
+
 /// A journal that is gone is neither a new project nor one that nobody began.
 #[test]
 fn a_journal_that_is_gone_is_told() {
