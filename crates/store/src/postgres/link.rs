@@ -433,7 +433,7 @@ pub(super) mod cluster;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::location::Place;
+    use crate::location::{Location, Place};
 
     #[test]
     fn a_table_that_stays_locked_is_an_error_with_a_name() {
@@ -446,6 +446,41 @@ mod tests {
         let refused = link.execute("INSERT INTO public.kept VALUES (1)", Vec::new()).unwrap_err();
         assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
         assert!(!link.is_closed());
+    }
+
+    /// What a take-over is promised to last rests on these; the server may have others by itself.
+    #[test]
+    fn the_server_keeps_to_our_patience() {
+        let cluster = cluster::Cluster::start();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // Over a socket of files there are no keepalives to look at.
+        for setting in [
+            "listen_addresses = '127.0.0.1'",
+            &format!("port = {port}"),
+            "tcp_keepalives_idle = 7200",
+            "idle_in_transaction_session_timeout = '1h'",
+            "idle_session_timeout = '1h'",
+        ] {
+            cluster.psql("public", &format!("ALTER SYSTEM SET {setting}")).unwrap();
+        }
+        cluster.crash();
+        cluster.start_again();
+        let url = format!("postgres://app@127.0.0.1:{port}/postgres");
+        let Place::Postgres(server) = Location::postgres(&url, "p").unwrap().place else {
+            panic!("it is a server")
+        };
+        let link = Link::connect(&server, Use::Writing(Durability::Full)).unwrap();
+        let names = [
+            ("idle_in_transaction_session_timeout", "2s"),
+            ("idle_session_timeout", "0"),
+            ("tcp_keepalives_idle", "2"),
+            ("tcp_keepalives_interval", "1"),
+            ("tcp_keepalives_count", "2"),
+        ];
+        for (name, expected) in names {
+            let rows = link.query("SELECT current_setting($1)", vec![Box::new(name)]).unwrap();
+            assert_eq!(rows[0].get::<_, String>(0), expected, "{name}");
+        }
     }
 
     /// A transaction that nobody waited for is still open: the next append would be in it, be
