@@ -7,12 +7,13 @@ use kapelle_conductor::project::record;
 use kapelle_core::mission::MissionStage;
 use kapelle_core::task::{Stage, Task};
 use kapelle_core::{Actor, Command, Commit, MissionId, State};
-use kapelle_server::Client;
 use kapelle_server::wire::Ask;
+use kapelle_server::{Client, client};
+use kapelle_store::Holder;
 
 use crate::args::{AnswerArgs, ApproveArgs, CancelArgs, PauseArgs, ResumeArgs};
 use crate::output::{Exit, Problem, say};
-use crate::project::{Project, person, refusal};
+use crate::project::{Project, person};
 use crate::run::{About, Watch, go_on, ready_to_resume};
 use crate::session::{Approval, Interrupts};
 
@@ -22,16 +23,17 @@ pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
     let (_, engine) = project.read()?;
     let mission = find_mission(engine.state(), args.mission.as_deref())?;
     let commit = proposed(engine.state(), mission, args.commit.as_deref())?;
-    if let Some(client) = running(&project)? {
+    if let Some(running) = Running::find(&project).await? {
         let ask =
             Ask::Approve { mission: mission.to_string(), commit: commit.to_string(), by: person() };
-        client.ask(&ask).await.map_err(refusal)?;
+        running.ask(&ask).await?;
         say(format!("approved {} of {mission}", commit.short()));
         return Ok(Exit::Done);
     }
     ready_to_resume(&project).await?;
     let by = Actor(person());
-    record_alone(&project, Command::ApproveDelivery { mission, commit: commit.clone(), by })?;
+    let approve = Command::ApproveDelivery { mission, commit: commit.clone(), by };
+    record_alone(&project, approve).await?;
     say(format!("approved {} of {mission}", commit.short()));
     let watch = Watch {
         approval: Approval::Asked,
@@ -95,13 +97,13 @@ async fn carry_out(
     command: Command,
     done: &str,
 ) -> Result<Exit, Problem> {
-    match running(project)? {
-        Some(client) => {
-            client.ask(&ask).await.map_err(refusal)?;
+    match Running::find(project).await? {
+        Some(running) => {
+            running.ask(&ask).await?;
             say(done);
         }
         None => {
-            record_alone(project, command)?;
+            record_alone(project, command).await?;
             let next = match ask {
                 Ask::Cancel { .. } => "",
                 Ask::Pause { .. } => "; let it go on with: kapelle resume",
@@ -115,26 +117,65 @@ async fn carry_out(
     Ok(Exit::Done)
 }
 
-fn record_alone(project: &Project, command: Command) -> Result<(), Problem> {
+async fn record_alone(project: &Project, command: Command) -> Result<(), Problem> {
+    // A clone of a project on a server may have none yet.
+    project.make_state_dir().await?;
     record(&project.state_dir(), &project.location()?, command).map_err(|error| match error {
         kapelle_conductor::Error::Refused(refusal) => Problem::refused(refusal),
+        kapelle_conductor::Error::Store(error) => error.into(),
         other => Problem::environment(other),
     })
 }
 
-/// A client for the Kapelle that runs the project, if one does.
-fn running(project: &Project) -> Result<Option<Client>, Problem> {
-    match kapelle_store::holder(&project.state_dir())? {
-        None => Ok(None),
-        Some(holder) => match holder.url {
-            Some(url) => Ok(Some(Client::new(&url, &project.token()?))),
-            None => Err(Problem::refused(format!(
-                "process {} runs this project without a dashboard, so it cannot be asked",
-                holder.pid
+/// The Kapelle that runs the project.
+struct Running {
+    holder: Holder,
+    client: Client,
+}
+
+impl Running {
+    /// None if nobody runs it; an error if somebody does who cannot be asked from here.
+    async fn find(project: &Project) -> Result<Option<Running>, Problem> {
+        let Some(holder) = project.holder()? else { return Ok(None) };
+        let Some(url) = &holder.url else {
+            return Err(Problem::refused(format!(
+                "{holder} runs this project without a dashboard, so it cannot be asked"
             ))
-            .hint("stop it with Ctrl-C first; nothing is lost")),
-        },
+            .hint("stop it with Ctrl-C first; nothing is lost"));
+        };
+        // It answers on its loopback only. On ours, or elsewhere, the token is for nobody.
+        if !holder.is_on_this_machine() || !is_loopback(url) {
+            return Err(Problem::refused(format!("{holder} runs this project, at {url} there"))
+                .hint("it can be asked on that machine only, in the folder that it runs in"));
+        }
+        project.make_state_dir().await?;
+        let client = Client::new(url, &project.token()?);
+        Ok(Some(Running { holder, client }))
     }
+
+    async fn ask(&self, ask: &Ask) -> Result<(), Problem> {
+        let runs = format!("{} runs this project", self.holder);
+        match self.client.ask(ask).await {
+            Ok(_) => Ok(()),
+            Err(client::Error::Refused(text)) => Err(Problem::refused(text)),
+            Err(client::Error::Unauthorised { .. }) => {
+                Err(Problem::refused(format!("{runs}, and does not take the token of this folder"))
+                    .hint(
+                        "ask it in the folder that it runs in, or copy .kapelle/token from there",
+                    ))
+            }
+            Err(unreachable @ client::Error::Unreachable { .. }) => {
+                Err(Problem::environment(format!("{runs}, but {unreachable}"))
+                    .hint("if it hangs, end it; kapelle run --resume takes over then"))
+            }
+            Err(other) => Err(Problem::environment(other)),
+        }
+    }
+}
+
+fn is_loopback(url: &str) -> bool {
+    let port = url.strip_prefix("http://127.0.0.1:").map(|rest| rest.trim_end_matches('/'));
+    port.is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
 fn mission_here(project: &Project, named: Option<&str>) -> Result<MissionId, Problem> {
@@ -177,5 +218,21 @@ fn proposed(state: &State, id: MissionId, named: Option<&str>) -> Result<Commit,
                 .hint(format!("look at it: git log {}", commit.short())))
         }
         _ => Ok(commit.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback;
+
+    /// The address comes from a database that others write to, and the token goes there.
+    #[test]
+    fn a_token_is_sent_to_the_loopback_only() {
+        assert!(is_loopback("http://127.0.0.1:7117/"));
+        for elsewhere in
+            ["http://evil.example:7117/", "http://127.0.0.1:1@evil.example/", "http://127.0.0.1:/"]
+        {
+            assert!(!is_loopback(elsewhere), "{elsewhere}");
+        }
     }
 }

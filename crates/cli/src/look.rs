@@ -46,10 +46,10 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
     if let Some(why) = reader.trouble_with_tables() {
         print(format!("WARNING: {}", tables_are_wrong(&why)));
     }
-    match kapelle_store::holder(&project.state_dir())? {
+    match project.holder()? {
         Some(holder) => {
-            let url = holder.url.unwrap_or_else(|| "no dashboard".into());
-            print(format!("running: process {} ({url})", holder.pid));
+            let url = holder.url.as_deref().unwrap_or("no dashboard");
+            print(format!("running: {holder} ({url})"));
         }
         None if state.missions().any(|mission| !mission.status().is_settled()) => {
             print("nothing runs this project now; go on with: kapelle run --resume");

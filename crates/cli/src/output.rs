@@ -2,7 +2,7 @@
 //!
 //! Data goes to stdout, everything else to stderr.
 
-use std::fmt;
+use std::{fmt, io};
 
 /// The documented exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,11 +125,12 @@ impl From<kapelle_store::Error> for Problem {
     fn from(error: kapelle_store::Error) -> Problem {
         use kapelle_store::Error;
         let problem = Problem::environment(&error);
-        let hint = match error {
+        let hint = match &error {
             Error::DiskFull { .. } => {
                 "make room and go on with: kapelle run --resume; nothing that was acknowledged is lost"
             }
-            Error::ReadOnly { .. } => "make the state folder and its files writable for yourself",
+            Error::ReadOnly { .. } => WRITABLE,
+            Error::Io { source, .. } if is_forbidden(source) => WRITABLE,
             Error::Damaged { .. } => {
                 "restore the store from a backup, or import an export: kapelle import FILE"
             }
@@ -145,6 +146,10 @@ impl From<kapelle_store::Error> for Problem {
             Error::Setting { .. } => {
                 "let the database sync its writes, or choose [store] durability = \"normal\""
             }
+            Error::JournalGone { .. } => {
+                "without its journal a project has no history; the tables cannot replace it"
+            }
+            Error::Impossible { .. } => "no Kapelle wrote this history; export it again",
             Error::NotEmpty { .. } => "choose another place, or move what is there out of the way",
             Error::Import { .. } => "the file is not a whole export, or was changed on its way",
             Error::Held { .. } | Error::StaleEpoch { .. } => return Problem::refused(error),
@@ -152,6 +157,13 @@ impl From<kapelle_store::Error> for Problem {
         };
         problem.hint(hint)
     }
+}
+
+const WRITABLE: &str = "make the state folder and its files writable for yourself";
+
+/// Of a file system that cannot be written, or a place that we may not write to.
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
 /// Text of agents and repositories is data: it must not move the cursor or clear the screen.
@@ -188,7 +200,17 @@ pub fn clock_time(at_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::harmless;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// There is nobody to wait for on a disk that was mounted to be read.
+    #[test]
+    fn a_place_that_cannot_be_written_is_hinted_at() {
+        let source = Arc::new(io::Error::from(io::ErrorKind::ReadOnlyFilesystem));
+        let problem = Problem::from(kapelle_store::Error::Io { path: "lock".into(), source });
+        assert_eq!(problem.hint.as_deref(), Some(WRITABLE));
+    }
 
     #[test]
     fn a_terminal_is_not_for_agents_to_steer() {

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use kapelle_agents::scenario::Scenario;
 use kapelle_conductor::Driver;
-use kapelle_conductor::project::{OpenError, Opened, Settings, open, store_path};
+use kapelle_conductor::project::{OpenError, Opened, Settings, make_private, open, store_path};
 use kapelle_core::flow::Phase;
 use kapelle_core::policy::Sandbox as Choice;
 use kapelle_core::{Actor, Command, Engine, Refusal, Role};
-use kapelle_store::{Durability, Location, Reader};
+use kapelle_store::{Durability, Holder, Location, Reader};
 use kapelle_workspace::sandbox::Sandboxing;
 use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::{Repository, governor, runtime};
 
 use crate::config::{Config, RoleConfig, Runner};
-use crate::output::{Exit, Problem, say};
+use crate::output::{Problem, say};
 use crate::sandbox;
 
 pub const STATE_DIR: &str = ".kapelle";
@@ -66,10 +66,12 @@ impl Project {
     /// Whether there is a journal to go on from.
     pub fn is_begun(&self) -> Result<bool, Problem> {
         let location = self.location()?;
-        if location.path().is_some_and(|path| !path.exists()) {
-            return Ok(false);
-        }
         match Reader::open(&location) {
+            Err(kapelle_store::Error::Io { source, .. })
+                if source.kind() == ErrorKind::NotFound =>
+            {
+                Ok(false)
+            }
             // A file may be there without a store: somebody was interrupted in making it.
             Err(kapelle_store::Error::NoStore { .. }) => Ok(false),
             Ok(_) => Ok(true),
@@ -122,12 +124,12 @@ impl Project {
     /// The state folder, for its owner alone and out of git's sight.
     pub async fn make_state_dir(&self) -> Result<(), Problem> {
         self.repo.exclude_locally(&format!("/{STATE_DIR}/")).await?;
-        let dir = self.state_dir();
-        let mut builder = std::fs::DirBuilder::new();
-        std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
-        builder
-            .create(&dir)
-            .map_err(|why| Problem::environment(format!("{}: {why}", dir.display())))
+        make_private(&self.state_dir()).map_err(Problem::environment)
+    }
+
+    /// Who runs the project: from here, from another folder or, on a server, from another machine.
+    pub fn holder(&self) -> Result<Option<Holder>, Problem> {
+        Ok(kapelle_store::holder_of(&self.state_dir(), &self.location()?)?)
     }
 
     /// Where agents run that can be attached to.
@@ -384,7 +386,7 @@ fn read_token(path: &Path) -> std::io::Result<Option<String>> {
             file.take(1_024).read_to_string(&mut token)?;
             Ok(Some(token).filter(|token| token.len() >= 32))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -400,12 +402,4 @@ pub fn person() -> String {
         false => name,
     });
     name.unwrap_or_else(|| format!("uid {}", nix::unistd::Uid::effective()))
-}
-
-/// What a refused command means for the exit code.
-pub fn refusal(error: kapelle_server::client::Error) -> Problem {
-    match error {
-        kapelle_server::client::Error::Refused(text) => Problem::new(Exit::Refused, text),
-        other => Problem::environment(other),
-    }
 }

@@ -7,6 +7,7 @@
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use kapelle_conductor::project::make_private;
 use kapelle_core::mission::{Mission, MissionStatus};
 use kapelle_core::plan::{Plan, PlannedTask, Priority};
 use kapelle_core::policy::Sandbox;
@@ -292,7 +293,7 @@ fn plan(args: &RunArgs) -> Result<Plan, Problem> {
 
 /// A second Kapelle must not leave a request behind for the first one to find.
 fn refuse_if_held(project: &Project) -> Result<(), Problem> {
-    match kapelle_store::holder(&project.state_dir())? {
+    match project.holder()? {
         None => Ok(()),
         Some(holder) => {
             let held = kapelle_store::Error::Held { holder: Some(holder) };
@@ -311,9 +312,7 @@ impl Request {
     pub fn write(&self, dir: &Path) -> Result<(), Problem> {
         let file = |e: std::io::Error| Problem::environment(format!("{}: {e}", dir.display()));
         let text = serde_json::to_vec_pretty(self).map_err(Problem::environment)?;
-        let mut builder = std::fs::DirBuilder::new();
-        std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
-        builder.create(dir).map_err(file)?;
+        make_private(dir).map_err(Problem::environment)?;
         let place = self.place(dir);
         let beside = place.with_extension("new");
         let mut options = std::fs::OpenOptions::new();

@@ -15,7 +15,7 @@ use crate::project::Project;
 
 pub async fn rebuild(args: LookArgs) -> Result<Exit, Problem> {
     let project = begun().await?;
-    let _alone = lead(&project)?;
+    let _alone = lead(&project).await?;
     let rebuilt = kapelle_store::rebuild(project.location()?)?;
     let wrong: Vec<&str> = rebuilt.repaired().map(|table| table.table).collect();
     if args.json {
@@ -38,7 +38,7 @@ pub async fn rebuild(args: LookArgs) -> Result<Exit, Problem> {
 
 pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
     let project = begun().await?;
-    let _alone = lead(&project)?;
+    let _alone = lead(&project).await?;
     let from = project.location()?;
     let name = args.project.as_deref().or(project.config.store.project.as_deref());
     let to = project.place_of_store(Some(&args.to), name)?.with(project.config.store.durability());
@@ -57,7 +57,8 @@ pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
         let what = "the tables here did not say what the journal says; those in the new place do";
         say(format!("{what}, see `kapelle store rebuild`"));
     }
-    say(format!("{from} stays as it is; set [store] url to the new place in kapelle.toml"));
+    let name = to.project().map(|name| format!(", and project = \"{name}\",")).unwrap_or_default();
+    say(format!("{from} stays as it is; set [store] url to the new place{name} in kapelle.toml"));
     Ok(Exit::Done)
 }
 
@@ -108,8 +109,7 @@ fn unexportable(error: kapelle_store::ExportError) -> Problem {
 
 pub async fn import(args: ImportArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
-    project.make_state_dir().await?;
-    let _alone = lead(&project)?;
+    let _alone = lead(&project).await?;
     let to = project.location()?;
     let carried = if args.file.as_os_str() == "-" {
         kapelle_store::import(&mut std::io::stdin().lock(), &to)?
@@ -132,12 +132,16 @@ async fn begun() -> Result<Project, Problem> {
 }
 
 /// While the store is looked after, nobody runs the project.
-fn lead(project: &Project) -> Result<Leadership, Problem> {
+async fn lead(project: &Project) -> Result<Leadership, Problem> {
+    project.make_state_dir().await?;
     let started_at = kapelle_conductor::clock::now();
     let holder = Holder { pid: std::process::id(), url: None, started_at, host: None };
     let store = project.location()?;
-    Leadership::over(&project.state_dir(), &store, holder).map_err(|error| {
-        Problem::from(error).hint("wait for it to end, or stop it with Ctrl-C; nothing is lost")
+    Leadership::over(&project.state_dir(), &store, holder).map_err(|error| match error {
+        held @ kapelle_store::Error::Held { .. } => {
+            Problem::from(held).hint("wait for it to end, or stop it with Ctrl-C; nothing is lost")
+        }
+        other => other.into(),
     })
 }
 

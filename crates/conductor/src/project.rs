@@ -107,6 +107,9 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
     }
     settings.repo.free_stale_locks().await?;
     let stuck = clear_up(&settings.repo, &settings.dir).await?;
+    for inner in ["logs", "work"] {
+        make_private(&settings.dir.join(inner))?;
+    }
     let engine = reader.recover()?;
     let before_recent = Seq(engine.head().0.saturating_sub(RECENT_RECORDS_MAX as u64));
     let recent = reader.records(before_recent, RECENT_RECORDS_MAX)?;
@@ -153,20 +156,21 @@ pub fn record(dir: &Path, store: &Location, command: Command) -> Result<(), crat
     Ok(())
 }
 
-/// The state folder belongs to its owner alone: it holds the journal and the token.
-fn make_private(dir: &Path) -> Result<(), OpenError> {
+/// Makes a folder that belongs to its owner alone, or takes it from the others: the state folder
+/// holds the journal, the token and the work.
+pub fn make_private(dir: &Path) -> Result<(), OpenError> {
     let folder = |source| OpenError::Folder { path: dir.to_owned(), source };
     match std::fs::symlink_metadata(dir) {
         Ok(found) if found.is_symlink() => return Err(OpenError::Link { path: dir.to_owned() }),
+        Ok(found) if found.permissions().mode() & 0o777 == 0o700 => return Ok(()),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             std::fs::DirBuilder::new().mode(0o700).create(dir).map_err(folder)?;
         }
         Err(error) => return Err(folder(error)),
     }
-    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(folder)?;
-    let logs = dir.join("logs");
-    std::fs::create_dir_all(&logs).map_err(|source| OpenError::Folder { path: logs, source })
+    // Also for a new one: what a file mask allows is not what we want.
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(folder)
 }
 
 /// Keeps and removes what the last run left lying about. What cannot be kept is put aside, and

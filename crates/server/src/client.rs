@@ -2,7 +2,7 @@
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::{Method, Request, header};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
@@ -19,6 +19,9 @@ pub enum Error {
     Unreachable { url: String, reason: String },
     #[error("{url} gave an answer that is not understood: {reason}")]
     Answer { url: String, reason: String },
+    /// It does not know our token.
+    #[error("{url} does not take this token")]
+    Unauthorised { url: String },
     /// The server's own words.
     #[error("{0}")]
     Refused(String),
@@ -68,6 +71,9 @@ impl Client {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|e| unreachable(e.to_string()))?.to_bytes();
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(Error::Unauthorised { url });
+        }
         if !status.is_success() {
             let problem: Option<Problem> = serde_json::from_slice(&body).ok();
             let said = problem.map_or_else(|| format!("{url} answered {status}"), |p| p.error);

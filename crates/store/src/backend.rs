@@ -62,6 +62,11 @@ pub(crate) trait Backend: Journal {
         Ok(())
     }
 
+    /// Who leads the project now, where the engine knows; a file lock tells its own.
+    fn leader(&self) -> Result<Option<Holder>, Error> {
+        Ok(None)
+    }
+
     /// Carries out several appends with one commit. Each is admitted or refused by itself; if the
     /// commit fails, all of them have failed.
     fn append_group(&mut self, group: &[Request<'_>]) -> Vec<Result<Head, Error>>;

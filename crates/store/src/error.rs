@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kapelle_core::Seq;
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 use tokio_postgres::error::SqlState;
 
 use crate::journal::Epoch;
@@ -37,6 +37,11 @@ pub enum Error {
     NotEmpty { records: u64 },
     #[error("line {line} is not a record of a journal: {why}")]
     Import { line: u64, why: String },
+    /// A history whose chain is right, and that no engine wrote.
+    #[error(
+        "record {record} cannot have happened after those before it: {why}; nothing was written"
+    )]
+    Impossible { record: Seq, why: String },
 
     #[error(
         "{store} was written by a newer version: its schema is {found}, this version knows {known}"
@@ -52,6 +57,17 @@ pub enum Error {
     NotPlainFile { path: PathBuf },
     #[error("the database did not take {setting} = {wanted}: it is {found}")]
     Setting { setting: &'static str, wanted: &'static str, found: String },
+    #[error(
+        "{store} keeps its text as {found}, not as UTF8; make a database that does: \
+         createdb -E UTF8 -T template0 NAME"
+    )]
+    Encoding { store: String, found: String },
+    #[error(
+        "the journal {} is gone: it is empty, but the tables beside it tell of {records} records; \
+         restore it from a backup, or remove {} to begin anew",
+        journal.display(), tables.display()
+    )]
+    JournalGone { journal: PathBuf, tables: PathBuf, records: u64 },
     #[error("SQLite {found} is too old, {needed} is needed")]
     SqliteTooOld { found: &'static str, needed: &'static str },
     #[error("the address of the store is wrong: {why}")]
@@ -69,6 +85,9 @@ pub enum Error {
     Damaged { what: String },
     #[error("another program has locked the store: {what}")]
     Locked { what: String },
+    /// A value, or what it refers to, is none that the tables have room for.
+    #[error("the tables do not take it: {what}")]
+    Unfit { what: String },
     #[error("the database has it already: {what}")]
     Duplicate { what: String },
     /// Whether the last append arrived is not known; the journal itself knows.
@@ -98,6 +117,7 @@ impl From<rusqlite::Error> for Error {
             Some(ErrorCode::ReadOnly) => Error::ReadOnly { what },
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Damaged { what },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { what },
+            Some(ErrorCode::ConstraintViolation) if !is_of_trigger(&error) => Error::Unfit { what },
             _ => Error::Database { what },
         }
     }
@@ -118,6 +138,9 @@ impl From<tokio_postgres::Error> for Error {
             &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => Error::Damaged { what },
             &SqlState::UNIQUE_VIOLATION => Error::Duplicate { what },
             &SqlState::LOCK_NOT_AVAILABLE => Error::Locked { what },
+            unfit if UNFIT.iter().any(|class| unfit.code().starts_with(class)) => {
+                Error::Unfit { what }
+            }
             &SqlState::ADMIN_SHUTDOWN
             | &SqlState::CRASH_SHUTDOWN
             | &SqlState::CANNOT_CONNECT_NOW
@@ -128,15 +151,23 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
+/// Classes of what PostgreSQL calls data exceptions and integrity constraint violations.
+const UNFIT: [&str; 2] = ["22", "23"];
+
+/// Somebody's trigger may refuse for whatever reason.
+fn is_of_trigger(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code == Some(ffi::SQLITE_CONSTRAINT_TRIGGER)
+}
+
 fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<io::Error>()
 }
 
 fn held(holder: Option<&Holder>) -> String {
-    let Some(Holder { pid, url, host, .. }) = holder else {
+    let Some(holder) = holder else {
         return "another process already leads this project".into();
     };
-    let on = host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
-    let at = url.as_ref().map(|url| format!(", at {url}")).unwrap_or_default();
-    format!("process {pid}{on} already leads this project{at}")
+    let at = holder.url.as_ref().map(|url| format!(", at {url}")).unwrap_or_default();
+    format!("{holder} already leads this project{at}")
 }

@@ -44,7 +44,7 @@ pub use fingerprint::Fingerprint;
 pub use follow::Follower;
 pub use journal::{Epoch, Hash, Head, Journal, ParseHashError};
 pub use location::{Durability, Location, tables_path};
-pub use lock::{Holder, Leadership, holder};
+pub use lock::{Holder, Leadership, holder, holder_of};
 pub use memory::Memory;
 pub use postgres::Postgres;
 pub use reader::{History, Moment, Reader};

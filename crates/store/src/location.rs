@@ -1,6 +1,8 @@
 //! Where a store is, and how durable it has to be.
 
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -10,6 +12,9 @@ use crate::error::Error;
 
 /// PostgreSQL cuts names at 63 bytes, and a backup's name is longer than its schema's.
 const PROJECT_CHARS_MAX: usize = 40;
+
+/// What the schema of every project begins with.
+const SCHEMA_START: &str = "kapelle_";
 
 const NO_TLS: &str = "it asks for TLS (sslmode), which Kapelle does not speak yet: use a socket, a private \
                       network or a tunnel, and leave sslmode out";
@@ -68,7 +73,7 @@ impl Location {
                 "the project {project:?} is not 1 to {PROJECT_CHARS_MAX} of a-z, 0-9 and _"
             )));
         }
-        let server = Server { config, schema: format!("kapelle_{project}") };
+        let server = Server { config, schema: format!("{SCHEMA_START}{project}") };
         Ok(Location { place: Place::Postgres(Box::new(server)), durability: Durability::Full })
     }
 
@@ -76,6 +81,15 @@ impl Location {
     pub fn with(mut self, durability: Durability) -> Location {
         self.durability = durability;
         self
+    }
+
+    /// The name of the project, if the store is a server's.
+    #[must_use]
+    pub fn project(&self) -> Option<&str> {
+        match &self.place {
+            Place::Sqlite(_) => None,
+            Place::Postgres(server) => server.schema.strip_prefix(SCHEMA_START),
+        }
     }
 
     /// The file, if the store is one.
@@ -88,10 +102,16 @@ impl Location {
     }
 }
 
-/// Where the tables for people are, beside the journal in `path`: `store.tables.db` for `store.db`.
+/// Where the tables for people are, beside the journal in `path`: `store.tables.db` for `store.db`,
+/// `store-tables.db` for `store`. No two journals have the same.
 #[must_use]
 pub fn tables_path(path: &Path) -> PathBuf {
-    path.with_extension("tables.db")
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let tables = match name.strip_suffix(b".db") {
+        Some(stem) => [stem, b".tables.db"].concat(),
+        None => [name, b"-tables.db"].concat(),
+    };
+    path.with_file_name(OsString::from_vec(tables))
 }
 
 impl From<&Path> for Location {
@@ -149,6 +169,18 @@ impl fmt::Debug for Location {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two journals in one folder that shared their tables would take them from each other.
+    #[test]
+    fn every_journal_has_tables_of_its_own() {
+        let named = |name: &str| tables_path(Path::new(name)).to_str().unwrap().to_owned();
+        assert_eq!(named("/a/store.db"), "/a/store.tables.db");
+        assert_eq!(named("/a/store"), "/a/store-tables.db");
+        assert_eq!(named("/a/store.x"), "/a/store.x-tables.db");
+        let names = ["store", "store.db", "store.x", "store.tables", "store.tables.db", ".db"];
+        let all: std::collections::BTreeSet<String> = names.map(named).into();
+        assert_eq!(all.len(), names.len(), "{all:?}");
+    }
 
     #[test]
     fn a_password_is_never_shown() {

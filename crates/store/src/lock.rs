@@ -5,6 +5,7 @@
 //!
 //! Invariant: whoever has a `Leadership` is the only one, on this machine.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::location::Location;
+use crate::open::open_read_only;
 
 /// Somebody who only asks for the holder has the lock for an instant, and a new holder needs one
 /// to say who it is. Neither takes this long.
@@ -40,14 +42,31 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// Whether it runs on this machine.
+    #[must_use]
+    pub fn is_on_this_machine(&self) -> bool {
+        self.host.is_none() || self.host == this_machine()
+    }
+
     /// This process, on this machine.
     pub(crate) fn here() -> Holder {
-        let host = nix::unistd::gethostname().ok();
-        let host = host.map(|host| host.to_string_lossy().into_owned());
+        let host = this_machine();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let started_at = Timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
         Holder { pid: std::process::id(), url: None, started_at, host }
     }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)?;
+        self.host.iter().try_for_each(|host| write!(f, " on {host}"))
+    }
+}
+
+fn this_machine() -> Option<String> {
+    let host = nix::unistd::gethostname().ok()?;
+    Some(host.to_string_lossy().into_owned())
 }
 
 #[derive(Debug)]
@@ -73,16 +92,9 @@ impl Leadership {
     /// The same for a project whose store may lie elsewhere: other folders may name the same one.
     pub fn over(dir: &Path, store: &Location, holder: Holder) -> Result<Leadership, Error> {
         let mut leadership = Leadership::take(dir, holder)?;
-        let inside = dir.canonicalize().map_err(Error::io(dir))?;
-        if let Some(path) = store.path().filter(|path| !path.starts_with(dir)) {
-            let folder = path.parent().unwrap_or(Path::new("/"));
-            let folder = folder.canonicalize().map_err(Error::io(folder))?;
-            if folder != inside {
-                let mut name = path.file_name().unwrap_or_default().to_owned();
-                name.push(".lock");
-                leadership.places.push(Place::take(folder.join(name))?);
-                leadership.write()?;
-            }
+        if let Some(path) = lock_beside(dir, store)? {
+            leadership.places.push(Place::take(path)?);
+            leadership.write()?;
         }
         Ok(leadership)
     }
@@ -135,17 +147,53 @@ impl Drop for Place {
     }
 }
 
+/// The lock of a store that lies outside of `dir`, where other folders may name it.
+fn lock_beside(dir: &Path, store: &Location) -> Result<Option<PathBuf>, Error> {
+    let Some(path) = store.path().filter(|path| !path.starts_with(dir)) else { return Ok(None) };
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = folder.canonicalize().map_err(Error::io(folder))?;
+    if dir.canonicalize().is_ok_and(|dir| dir == folder) {
+        return Ok(None);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".lock");
+    Ok(Some(folder.join(name)))
+}
+
+/// Who runs the project in `dir` with this store, if somebody does: from this folder, from another
+/// one that names the same file, or from anywhere if the store is a server, which knows.
+pub fn holder_of(dir: &Path, store: &Location) -> Result<Option<Holder>, Error> {
+    if let here @ Some(_) = holder(dir)? {
+        return Ok(here);
+    }
+    if store.path().is_none() {
+        return match open_read_only(store) {
+            Err(Error::NoStore { .. } | Error::TooOld { .. }) => Ok(None),
+            opened => opened?.leader(),
+        };
+    }
+    match lock_beside(dir, store) {
+        Ok(Some(path)) => locking(&path),
+        Ok(None) => Ok(None),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Who runs the project in `dir`, if somebody does.
 pub fn holder(dir: &Path) -> Result<Option<Holder>, Error> {
-    let path = dir.join("lock");
-    let file = match open(&path, &mut OpenOptions::new()) {
+    locking(&dir.join("lock"))
+}
+
+fn locking(path: &Path) -> Result<Option<Holder>, Error> {
+    let file = match open(path, &mut OpenOptions::new()) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
     match Flock::lock(file, FlockArg::LockSharedNonblock) {
         Ok(_nobody) => Ok(None),
-        Err((file, Errno::EWOULDBLOCK)) => read(&file).map_err(Error::io(&path)),
-        Err((_, errno)) => Err(Error::io(&path)(errno.into())),
+        Err((file, Errno::EWOULDBLOCK)) => read(&file).map_err(Error::io(path)),
+        Err((_, errno)) => Err(Error::io(path)(errno.into())),
     }
 }
 

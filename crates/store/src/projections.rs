@@ -8,6 +8,8 @@
 //! transaction.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
 
 use kapelle_core::{AgentId, Event, MissionId, Record, Seq, State, TaskId};
 use serde::{Deserialize, Serialize};
@@ -93,6 +95,60 @@ pub(crate) fn folded(backend: &dyn Backend, until: Seq) -> Result<Changes, Error
 pub(crate) fn rebuild(backend: &mut dyn Backend) -> Result<Seq, Error> {
     backend.create_tables_anew()?;
     catch_up(backend)
+}
+
+/// Folds a history of somebody else, to learn whether it can be folded, and names the first record
+/// that cannot. For tables that go with a transaction, or with nobody.
+pub(crate) fn rehearse(backend: &mut dyn Backend) -> Result<(), Error> {
+    match unless_impossible(|| rebuild(backend)) {
+        Ok(_) => Ok(()),
+        Err(Failed::Impossible(why)) => match first_impossible(backend)? {
+            Some(named) => Err(named),
+            // Only together they cannot; the last one is as good as any.
+            None => Err(Error::Impossible { record: backend.look()?.0.seq, why }),
+        },
+        Err(Failed::Otherwise(error)) => Err(error),
+    }
+}
+
+/// Why a fold of outside data ended.
+enum Failed {
+    Impossible(String),
+    /// The disk, the server: nothing that the history can be blamed for.
+    Otherwise(Error),
+}
+
+/// The fold is made for what engines write. What it cannot make sense of, it does not survive, nor
+/// do the tables take it; where the history is somebody else's, that is theirs to mend.
+fn unless_impossible<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Failed> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(Error::Unfit { what } | Error::Duplicate { what })) => Err(Failed::Impossible(what)),
+        Ok(Err(error)) => Err(Failed::Otherwise(error)),
+        Err(_) => Err(Failed::Impossible("it does not fit what it is about".into())),
+    }
+}
+
+/// Goes on from where the tables are, one record at a time.
+fn first_impossible(backend: &mut dyn Backend) -> Result<Option<Error>, Error> {
+    let (mut fold, mut written) = (Fold::default(), backend.watermark()?);
+    let (_, epoch) = backend.look()?;
+    loop {
+        let page = backend.read(fold.seq, REBUILD_RECORDS)?;
+        for record in &page {
+            let one = slice::from_ref(record);
+            match unless_impossible(|| fold.take_in(backend, epoch, one, written)) {
+                Ok(reached) => written = reached,
+                Err(Failed::Otherwise(error)) => return Err(error),
+                Err(Failed::Impossible(why)) => {
+                    return Ok(Some(Error::Impossible { record: record.seq, why }));
+                }
+            }
+        }
+        if page.len() < REBUILD_RECORDS {
+            return Ok(None);
+        }
+    }
 }
 
 impl Fold {

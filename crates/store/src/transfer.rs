@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::audit::{self, AuditError, Broken};
-use crate::backend::{Backend, Row};
+use crate::backend::{Backend, Row, Writes};
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, fingerprints};
 use crate::journal::{Epoch, Hash, Head};
@@ -19,12 +19,14 @@ use crate::lock::Holder;
 use crate::open::open;
 use crate::projections;
 use crate::reader::Reader;
+use crate::search::Document;
+
+mod bounds;
+
+use bounds::Counted;
 
 /// How many records are held in memory at a time.
 const PAGE: usize = 10_000;
-
-/// A lead a second for as long as there are computers.
-const EPOCH_MAX: i64 = 1 << 40;
 
 /// No event of ours comes near; a longer line is something else.
 const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -106,8 +108,7 @@ fn row(number: u64, text: &str) -> Result<Row, Error> {
     let wrong = |why: String| Error::Import { line: number, why };
     let line: Line = serde_json::from_str(text).map_err(|why| wrong(why.to_string()))?;
     let hash: Hash = line.hash.parse().map_err(|_| wrong("its hash is not one".into()))?;
-    // Neither time nor leads are counted so far, or backwards.
-    if line.at < 0 || !(0..EPOCH_MAX).contains(&line.epoch) {
+    if !bounds::are_kept(line.at, line.epoch) {
         return Err(wrong("its time or its epoch is out of bounds".into()));
     }
     let body = line.event.get().to_owned();
@@ -123,7 +124,7 @@ pub fn import(from: &mut impl BufRead, to: impl Into<Location>) -> Result<Carrie
     match target.look()?.0 {
         Head::EMPTY => {
             target.lead(&Holder::here())?;
-            target.all_or_nothing(&mut |target| {
+            fill(&mut *target, &mut |target| {
                 head = read_lines(from, |before, page| target.adopt(before, page))?;
                 Ok(())
             })?;
@@ -137,13 +138,21 @@ pub fn import(from: &mut impl BufRead, to: impl Into<Location>) -> Result<Carrie
     finished(&mut *target, head, 0)
 }
 
+/// Fills an empty store, if its tables can be folded, too.
+fn fill(target: &mut dyn Backend, work: &mut Writes<'_>) -> Result<(), Error> {
+    target.all_or_nothing(&mut |target| {
+        work(target)?;
+        projections::rehearse(target)
+    })
+}
+
 /// Reads and checks a journal, and hands it on page by page, each with the record before it.
 fn read_lines(
     from: &mut impl BufRead,
     mut take: impl FnMut(Seq, &[Row]) -> Result<(), Error>,
 ) -> Result<Head, Error> {
     let (mut head, mut epoch, mut number) = (Head::EMPTY, Epoch(0), 0);
-    let (mut page, mut text) = (Vec::new(), String::new());
+    let (mut page, mut text, mut counted) = (Vec::new(), String::new(), Counted::default());
     loop {
         text.clear();
         let mut bounded = std::io::Read::take(&mut *from, LINE_BYTES_MAX as u64);
@@ -159,7 +168,9 @@ fn read_lines(
             let checked = audit::check(&row, head, epoch);
             (head, epoch) =
                 checked.map_err(|why| Error::Import { line: number, why: why.to_string() })?;
-            crate::journal::event(head.seq, &row.body)?;
+            let event = crate::journal::event(head.seq, &row.body)?;
+            let impossible = |why| Error::Impossible { record: head.seq, why };
+            counted.follow(&event).map_err(impossible)?;
             page.push(row);
         }
         if page.len() == PAGE || (length == 0 && !page.is_empty()) {
@@ -172,8 +183,9 @@ fn read_lines(
     }
 }
 
-/// Copies a whole store into an empty one, and folds its tables: all of it arrives, or nothing. The
-/// source stays as it is; its epoch is claimed, so that nobody can append to it meanwhile.
+/// Copies a whole store into an empty one, and folds its tables: all of it arrives, or nothing. A
+/// store that has this very history already gets the blobs and notes that it lacks. The source stays
+/// as it is; its epoch is claimed, so that nobody can append to it meanwhile.
 pub fn carry_over(
     from: impl Into<Location>,
     to: impl Into<Location>,
@@ -191,7 +203,9 @@ pub fn carry_over(
     target.lead(&Holder::here())?;
     let blobs = source.blobs()?;
     if there == Head::EMPTY {
-        target.all_or_nothing(&mut |target| copy(&*source, target, &blobs))?;
+        fill(&mut *target, &mut |target| copy(&*source, target, &blobs))?;
+    } else {
+        target.all_or_nothing(&mut |target| copy_unrecorded(&*source, target, &blobs))?;
     }
     Ok(finished(&mut *target, head, blobs.len())?)
 }
@@ -204,13 +218,29 @@ fn copy(source: &dyn Backend, target: &mut dyn Backend, blobs: &[Blob]) -> Resul
         let Some(last) = page.last() else { break };
         after = Seq(last.seq.cast_unsigned());
     }
+    copy_unrecorded(source, target, blobs)
+}
+
+/// What no record tells: blobs, and notes that the target does not have as they are or newer.
+fn copy_unrecorded(
+    source: &dyn Backend,
+    target: &mut dyn Backend,
+    blobs: &[Blob],
+) -> Result<(), Error> {
     // That of the last record, if it is later than the one that was claimed.
     let (_, epoch) = target.look()?;
     for (hash, owners) in blobs {
         let Some(body) = source.blob(hash)? else { continue };
         target.put_blob(epoch, hash, &body, owners)?;
     }
-    target.index(epoch, &source.kept_documents()?, None)
+    let there = target.kept_documents()?;
+    let is_there = |note: &Document| {
+        let same = |other: &&Document| other.kind == note.kind && other.source == note.source;
+        there.iter().find(same).is_some_and(|other| other.at >= note.at)
+    };
+    let mut notes = source.kept_documents()?;
+    notes.retain(|note| !is_there(note));
+    target.index(epoch, &notes, None)
 }
 
 /// For writing, and alone.

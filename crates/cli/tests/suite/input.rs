@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use crate::fixture::{Fixture, developer};
 
@@ -155,7 +156,28 @@ fn the_state_folder_is_private_and_unseen_by_git() {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     };
     assert_eq!((mode(""), mode("token")), (0o700, 0o600));
+    assert_eq!((mode("logs"), mode("work")), (0o700, 0o700));
     assert_eq!(fixture.git(&["status", "--porcelain", "--untracked-files=all"]), "");
+}
+
+/// SEC-04: whoever could write there could put a journal of their own in our place.
+#[test]
+fn a_state_folder_that_is_open_to_others_is_closed() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = Fixture::with_agent(AGENT);
+    let state = fixture.repo().join(".kapelle");
+    let open_to_all = |path: &Path| {
+        fs::create_dir_all(path).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    open_to_all(&state);
+    fixture.kapelle(&["import", "nowhere.jsonl"]).expect(2).says("nowhere.jsonl");
+    assert_eq!(mode(&state), 0o700);
+    let folders = [state.clone(), state.join("logs"), state.join("work")];
+    folders.iter().for_each(|folder| open_to_all(folder));
+    fixture.run(&["do it", "--yes"]).expect(0);
+    assert_eq!(folders.map(|folder| mode(&folder)), [0o700; 3]);
 }
 
 /// A demo never takes over a folder that has something in it.

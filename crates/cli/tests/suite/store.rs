@@ -123,8 +123,9 @@ fn damaged_tables_are_told_and_made_anew() {
 fn a_project_moves_to_postgres_works_there_and_comes_back() {
     let fixture = delivered();
     let (before, url) = (head(&fixture), cluster::shared().url());
-    let moved = fixture.json(&["store", "move", "--to", &url, "--project", "moved"]);
-    assert_eq!(moved["head_hash"], before);
+    let to_server = ["store", "move", "--to", &url, "--project", "moved", "--json"];
+    let moved = fixture.kapelle(&to_server).expect(0).says("project = \"moved\"");
+    assert_eq!(moved.json()["head_hash"], before);
     let config = fixture.file("kapelle.toml");
     let store = format!("\n[store]\nurl = \"{url}\"\nproject = \"moved\"\n");
     fixture.write("kapelle.toml", &format!("{config}{store}"));
@@ -163,6 +164,66 @@ fn a_second_machine_is_told_who_leads_and_where_it_answers() {
         .says(&format!("leads this project, at {url}"));
     fs::write(tree.join("go.txt"), "").unwrap();
     run.ended().expect(0);
+}
+
+/// The same for whoever asks: `status` tells who leads, and orders reach it by its address, with its
+/// token.
+#[test]
+fn a_second_clone_asks_whoever_leads() {
+    let url = cluster::shared().url();
+    let store = format!("[store]\nurl = \"{url}\"\nproject = \"two_clones\"\n");
+    let clones = [(); 3].map(|()| Fixture::with_agent_and("sleep 1000", &store));
+    let [one, other, third] = &clones;
+    let mut run = one.start_run(&["first", "--yes"]);
+    let url = run.url();
+    run.line_with("Executing");
+    let shown = other.kapelle(&["status"]).expect(0).stdout;
+    let leader = format!("process {} on ", run.pid());
+    assert!(shown.contains(&format!("running: {leader}")) && shown.contains(&url), "{shown}");
+
+    let pause = ["pause", "--reason", "lunch"];
+    other.kapelle(&pause).expect(3).says(&leader).says("copy .kapelle/token from there");
+    let token = |fixture: &Fixture| fixture.repo().join(".kapelle/token");
+    fs::copy(token(one), token(other)).unwrap();
+    other.kapelle(&pause).expect(0).says("paused");
+    assert_eq!(one.json(&["status"])[0]["status"], "paused");
+    other.kapelle(&["resume"]).expect(0).says("resumed");
+
+    let tell = |change: &str| {
+        let sql = format!("UPDATE meta SET holder = ({change})::text");
+        cluster::shared().psql("kapelle_two_clones", &sql).unwrap();
+    };
+    tell("holder::jsonb || '{\"host\": \"build-3\"}'");
+    other.kapelle(&pause).expect(3).says(" on build-3 ").says("on that machine only");
+    tell("holder::jsonb - 'host' || '{\"url\": \"http://127.0.0.1:1/\"}'");
+    other.kapelle(&pause).expect(6).says("does not answer").says(&format!("process {}", run.pid()));
+
+    run.interrupt();
+    run.ended().expect(130);
+    let shown = other.kapelle(&["status"]).expect(0).stdout;
+    assert!(shown.contains("nothing runs this project now"), "{shown}");
+    // Nobody has to be asked, and nothing of ours is there yet.
+    third.kapelle(&pause).expect(0).says("paused");
+}
+
+/// A journal that is gone is neither a new project nor one that nobody began.
+#[test]
+fn a_journal_that_is_gone_is_told() {
+    let fixture = delivered();
+    fs::remove_file(fixture.repo().join(".kapelle/store.db")).unwrap();
+    fixture.kapelle(&["status"]).expect(6).says("store.db is gone").says("from a backup");
+    fixture.run(&["more", "--yes"]).expect(6).says("store.db is gone");
+}
+
+/// Nobody holds a lock that is a link; whoever waits for its end waits for ever.
+#[test]
+fn a_lock_that_is_a_link_is_not_waited_for() {
+    let fixture = delivered();
+    let lock = fixture.repo().join(".kapelle/lock");
+    fs::remove_file(&lock).unwrap();
+    std::os::unix::fs::symlink("elsewhere", &lock).unwrap();
+    let said = fixture.kapelle(&["store", "rebuild"]).expect(6).says("hint: remove the link");
+    assert!(!said.stderr.contains("wait for it"), "{}", said.stderr);
 }
 
 #[test]

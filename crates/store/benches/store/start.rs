@@ -32,7 +32,7 @@ pub fn measure(report: &mut Report) {
     drop(records);
 
     let size = |name: &str| std::fs::metadata(dir.path().join(name)).map_or(0, |found| found.len());
-    let (db, tables, snapshot) = (size("db"), size("db.tables.db"), size("db-snapshot"));
+    let (db, tables, snapshot) = (size("db"), size("db-tables.db"), size("db-snapshot"));
     let text: usize = bodies.iter().map(String::len).sum();
     let detail = format!("{events} events, {} MB as JSON", text / 1_000_000);
     report.add("events", events as f64, &Goal::None, detail);

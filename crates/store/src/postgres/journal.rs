@@ -118,9 +118,11 @@ impl Postgres {
         Ok(())
     }
 
-    fn claim(&mut self) -> Result<Epoch, Error> {
+    fn claim(&mut self, holder: Option<&Holder>) -> Result<Epoch, Error> {
         let hold = ("SELECT epoch FROM meta FOR UPDATE", Vec::new());
-        let claim = ("UPDATE meta SET epoch = epoch + 1", Vec::new());
+        // Together: whoever is refused from now on is told the right name.
+        let told: Vec<Param<'_>> = vec![Box::new(holder.map(lead::told))];
+        let claim = ("UPDATE meta SET epoch = epoch + 1, holder = coalesce($1, holder)", told);
         self.on(|link| link.transaction("BEGIN", vec![hold, claim]))?;
         // Looked at after the claim: nobody but us can have written since.
         self.look_again()?;
@@ -199,7 +201,7 @@ fn server(location: &Location) -> Result<Server, Error> {
 
 impl Journal for Postgres {
     fn claim_epoch(&mut self) -> Result<Epoch, Error> {
-        let epoch = self.claim()?;
+        let epoch = self.claim(None)?;
         self.bring_up_to_date()?;
         Ok(epoch)
     }
@@ -228,11 +230,10 @@ impl Backend for Postgres {
     fn lead(&mut self, holder: &Holder) -> Result<Epoch, Error> {
         let server = self.server.clone();
         self.on(|link| lead::take(link, &server))?;
-        let epoch = self.claim()?;
+        let epoch = self.claim(Some(holder))?;
         // Before the rest, which takes long where there is much to copy.
         let sentinel = Sentinel::post(&server, epoch)?;
         self.lead = Some(Lead { epoch, holder: holder.clone(), _sentinel: sentinel });
-        self.on(|link| lead::tell_holder(link, epoch, holder))?;
         self.bring_up_to_date()?;
         Ok(epoch)
     }
@@ -242,6 +243,10 @@ impl Backend for Postgres {
         lead.holder.url = Some(url.to_owned());
         let holder = lead.holder.clone();
         self.on(|link| lead::tell_holder(link, epoch, &holder))
+    }
+
+    fn leader(&self) -> Result<Option<Holder>, Error> {
+        self.on(|link| lead::leader(link, &self.server))
     }
 
     fn append_group(&mut self, group: &[Request<'_>]) -> Vec<Result<Head, Error>> {

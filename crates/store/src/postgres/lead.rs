@@ -67,10 +67,7 @@ fn somebody_answers(link: &Link, server: &Server) -> Result<bool, Error> {
     let until = Instant::now() + ANSWERING;
     let mut listener = None;
     while Instant::now() < until {
-        let sql = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = $1
-            AND datname = current_database())";
-        let connected = link.query(sql, vec![Box::new(sentinel::name(server))])?;
-        if !connected.first().is_some_and(|row| row.get(0)) {
+        if !has_sentinel(link, server)? {
             return Ok(false);
         }
         let listener = match &listener {
@@ -82,6 +79,20 @@ fn somebody_answers(link: &Link, server: &Server) -> Result<bool, Error> {
         }
     }
     Ok(false)
+}
+
+fn has_sentinel(link: &Link, server: &Server) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = $1
+        AND datname = current_database())";
+    let connected = link.query(sql, vec![Box::new(sentinel::name(server))])?;
+    Ok(connected.first().is_some_and(|row| row.get(0)))
+}
+
+/// Who leads the project, without a question to it: somebody who hangs leads until another takes
+/// over.
+pub(super) fn leader(link: &Link, server: &Server) -> Result<Option<Holder>, Error> {
+    let leads = locking(link, server)?.is_some() || has_sentinel(link, server)?;
+    if leads { holder(link) } else { Ok(None) }
 }
 
 fn release(link: &Link, server: &Server) -> Result<(), Error> {
@@ -131,10 +142,14 @@ pub(super) fn holder(link: &Link) -> Result<Option<Holder>, Error> {
     Ok(told.and_then(|told| serde_json::from_str(&told).ok()))
 }
 
+/// A holder as others are told of it.
+pub(super) fn told(holder: &Holder) -> String {
+    serde_json::to_string(holder).unwrap_or_default()
+}
+
 pub(super) fn tell_holder(link: &Link, epoch: Epoch, holder: &Holder) -> Result<(), Error> {
-    let told = serde_json::to_string(holder).unwrap_or_default();
     let sql = "UPDATE meta SET holder = $1 WHERE epoch = $2";
-    link.execute(sql, vec![Box::new(told), Box::new(clamped(epoch.0))]).map(drop)
+    link.execute(sql, vec![Box::new(told(holder)), Box::new(clamped(epoch.0))]).map(drop)
 }
 
 /// A null for a number that must not be one: the server refuses it, and all that went before.

@@ -120,9 +120,10 @@ impl Link {
             Use::Writing(Durability::Full) => "SET synchronous_commit = on;".to_owned(),
             Use::Writing(Durability::Normal) => "SET synchronous_commit = off;".to_owned(),
         };
-        let told = DURABLE.map(|setting| format!("current_setting('{setting}')")).join(", ");
+        let told = TOLD.map(|setting| format!("current_setting('{setting}')")).join(", ");
         let set = format!("{} {only} SELECT {told}", settings(server));
         let said = self.wait(self.client.simple_query(&set))?;
+        assert_encoding(&said, server)?;
         match purpose {
             Use::Writing(Durability::Full) => assert_durable(&said),
             Use::Reading | Use::Listening | Use::Writing(Durability::Normal) => Ok(()),
@@ -180,7 +181,7 @@ impl Link {
                 ready.push((statement(client, prepared, sql).await?, params));
             }
             if is_part {
-                return in_order(client, &ready).await;
+                return as_part(client, &ready).await;
             }
             client.batch_execute(begin).await?;
             let done = in_order(client, &ready).await;
@@ -262,13 +263,29 @@ impl fmt::Debug for Link {
 /// What has to be on, or the server loses what it acknowledged, and says nothing.
 const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
-fn assert_durable(said: &[SimpleQueryMessage]) -> Result<(), Error> {
+/// What the server says about itself when a connection is set up.
+const TOLD: [&str; 4] = ["server_encoding", DURABLE[0], DURABLE[1], DURABLE[2]];
+
+fn told<'a>(said: &'a [SimpleQueryMessage], setting: &str) -> &'a str {
     let row = said.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
-    for (at, setting) in DURABLE.into_iter().enumerate() {
-        let found = row.and_then(|row| row.get(at)).unwrap_or("unknown");
+    let at = TOLD.iter().position(|known| *known == setting);
+    at.and_then(|at| row?.get(at)).unwrap_or("unknown")
+}
+
+/// In another encoding some texts cannot be kept, and the journal would end at the first of them.
+fn assert_encoding(said: &[SimpleQueryMessage], server: &Server) -> Result<(), Error> {
+    match told(said, "server_encoding") {
+        "UTF8" => Ok(()),
+        found => Err(Error::Encoding { store: server.to_string(), found: found.to_owned() }),
+    }
+}
+
+fn assert_durable(said: &[SimpleQueryMessage]) -> Result<(), Error> {
+    for setting in DURABLE {
+        let found = told(said, setting);
         if found != "on" {
             return Err(Error::Setting { setting, wanted: "on", found: found.to_owned() });
         }
@@ -390,6 +407,24 @@ async fn in_order(
     outcome
 }
 
+/// Looked through as if it were committed, and if it fails, the rest is as it was.
+async fn as_part(
+    client: &Client,
+    statements: &[(Statement, Vec<Param<'_>>)],
+) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute("SAVEPOINT part").await?;
+    let done = match in_order(client, statements).await {
+        Ok(()) => {
+            let check = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED";
+            client.batch_execute(check).await
+        }
+        failed => failed,
+    };
+    let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
+    let ended = client.batch_execute(end).await;
+    done.and(ended)
+}
+
 #[cfg(test)]
 #[path = "../../tests/store/cluster.rs"]
 #[allow(dead_code, reason = "the other tests use the rest")]
@@ -398,7 +433,7 @@ pub(super) mod cluster;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::location::Place;
+    use crate::location::{Location, Place};
 
     #[test]
     fn a_table_that_stays_locked_is_an_error_with_a_name() {
@@ -411,6 +446,41 @@ mod tests {
         let refused = link.execute("INSERT INTO public.kept VALUES (1)", Vec::new()).unwrap_err();
         assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
         assert!(!link.is_closed());
+    }
+
+    /// What a take-over is promised to last rests on these; the server may have others by itself.
+    #[test]
+    fn the_server_keeps_to_our_patience() {
+        let cluster = cluster::Cluster::start();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // Over a socket of files there are no keepalives to look at.
+        for setting in [
+            "listen_addresses = '127.0.0.1'",
+            &format!("port = {port}"),
+            "tcp_keepalives_idle = 7200",
+            "idle_in_transaction_session_timeout = '1h'",
+            "idle_session_timeout = '1h'",
+        ] {
+            cluster.psql("public", &format!("ALTER SYSTEM SET {setting}")).unwrap();
+        }
+        cluster.crash();
+        cluster.start_again();
+        let url = format!("postgres://app@127.0.0.1:{port}/postgres");
+        let Place::Postgres(server) = Location::postgres(&url, "p").unwrap().place else {
+            panic!("it is a server")
+        };
+        let link = Link::connect(&server, Use::Writing(Durability::Full)).unwrap();
+        let names = [
+            ("idle_in_transaction_session_timeout", "2s"),
+            ("idle_session_timeout", "0"),
+            ("tcp_keepalives_idle", "2"),
+            ("tcp_keepalives_interval", "1"),
+            ("tcp_keepalives_count", "2"),
+        ];
+        for (name, expected) in names {
+            let rows = link.query("SELECT current_setting($1)", vec![Box::new(name)]).unwrap();
+            assert_eq!(rows[0].get::<_, String>(0), expected, "{name}");
+        }
     }
 
     /// A transaction that nobody waited for is still open: the next append would be in it, be

@@ -8,10 +8,12 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use kapelle_core::Seq;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, ffi};
 
 use super::schema::{self, Found};
+use super::tables::watermark;
 use crate::error::Error;
 use crate::location::{Durability, tables_path};
 
@@ -59,13 +61,19 @@ const NORMAL: Setting = ("synchronous", "NORMAL", "1");
 /// somebody claims its epoch.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Error> {
     let path = locate(path)?;
+    // Asked before a file is made: one that is missing stays missing.
+    if !path.exists() {
+        refuse_without_journal(&path)?;
+    }
     create(&path)?;
     let mut conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // SQLite opens what it must not write all the same, and complains much later.
     if conn.is_readonly(rusqlite::MAIN_DB)? {
         return Err(Error::ReadOnly { what: path.display().to_string() });
     }
-    schema::inspect(&conn, &path)?;
+    if schema::inspect(&conn, &path)? == Found::Empty {
+        refuse_without_journal(&path)?;
+    }
     close_to_others(&path)?;
     set(&conn, &WRITING)?;
     set_durability(&conn, Durability::Full)?;
@@ -86,6 +94,28 @@ pub(super) fn open_tables(path: &Path) -> Result<Connection, Error> {
     set(&conn, &TABLES)?;
     set_durability(&conn, Durability::Normal)?;
     Ok(conn)
+}
+
+/// Tables tell of records only after those are on the disk. So where there are such tables, an
+/// empty journal is one that was lost, and not one that is being made.
+fn refuse_without_journal(path: &Path) -> Result<(), Error> {
+    // Tables that cannot be read tell nothing, and are put aside by whoever needs them.
+    let told = open_tables_read_only(path)
+        .and_then(|conn| conn.map_or(Ok(Seq(0)), |conn| watermark(&conn)));
+    match told {
+        Ok(Seq(0)) | Err(_) => Ok(()),
+        Ok(Seq(records)) => {
+            let (journal, tables) = (path.to_owned(), tables_path(path));
+            Err(Error::JournalGone { journal, tables, records })
+        }
+    }
+}
+
+/// A database for nobody: SQLite keeps it in memory or in a temporary file, and removes it with the
+/// connection.
+pub(super) fn open_unkept() -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    connect(Path::new(""), flags)
 }
 
 /// Puts the tables beside the journal in `path` out of the way, in the place of those that were put
@@ -132,6 +162,9 @@ pub(super) fn set_durability(conn: &Connection, durability: Durability) -> Resul
 /// Opens for reading only, beside whoever writes.
 pub(super) fn open_read_only(path: &Path) -> Result<Connection, Error> {
     let path = locate(path)?;
+    if !path.exists() {
+        refuse_without_journal(&path)?;
+    }
     refuse_special_file(&path)?;
     let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let none_yet = || Error::NoStore { store: path.display().to_string() };
@@ -140,7 +173,10 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, Error> {
     }
     match schema::inspect(&conn, &path)? {
         Found::Current => Ok(conn),
-        Found::Empty => Err(none_yet()),
+        Found::Empty => {
+            refuse_without_journal(&path)?;
+            Err(none_yet())
+        }
         Found::Older(found) => Err(Error::TooOld { store: path.display().to_string(), found }),
     }
 }
@@ -207,9 +243,10 @@ fn locate(path: &Path) -> Result<PathBuf, Error> {
     Ok(place)
 }
 
-/// SQLite does not follow a link to the file, but it would follow one to its log.
+/// SQLite does not follow a link to the file, but it would follow one to its log. Whoever made one
+/// for a snapshot has the same in mind.
 fn refuse_linked_companions(path: &Path) -> Result<(), Error> {
-    for ending in ["-wal", "-shm"] {
+    for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half"] {
         let mut name = path.as_os_str().to_owned();
         name.push(ending);
         let companion = PathBuf::from(name);

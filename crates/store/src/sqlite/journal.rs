@@ -196,10 +196,15 @@ impl Backend for Sqlite {
     }
 
     fn all_or_nothing(&mut self, work: &mut backend::Writes<'_>) -> Result<(), Error> {
+        // The tables are in another file, which one transaction does not reach: what is folded
+        // before it is known whether it stays goes with the connection.
+        let unkept = OnceCell::from(connection::open_unkept()?);
         self.conn.execute_batch("BEGIN IMMEDIATE")?;
+        let kept = std::mem::replace(&mut self.tables, unkept);
         self.carrying = true;
         let done = work(self).and_then(|()| Ok(self.conn.execute_batch("COMMIT")?));
         self.carrying = false;
+        self.tables = kept;
         if done.is_err() && !self.conn.is_autocommit() {
             // With the connection it would end, too.
             let _ = self.conn.execute_batch("ROLLBACK");

@@ -155,7 +155,7 @@ fn a_store_that_can_only_be_read_says_so() {
 #[test]
 fn a_file_that_its_owner_must_not_write_stays_so() {
     let records = fixture::history(1, 0);
-    for name in ["db", "db.tables.db"] {
+    for name in ["db", "db-tables.db"] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         fixture::write(&Location::sqlite(&path), &records, 10);
@@ -225,7 +225,7 @@ fn damaged_tables_stop_nobody() {
             let reader = Reader::open(&path).unwrap();
             assert_eq!(reader.watermark().unwrap(), reader.head().unwrap().seq, "{what}");
             assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{what}, {repair}");
-            assert!(fs::read(dir.path().join("db.tables.db.damaged")).unwrap() == damaged);
+            assert!(fs::read(dir.path().join("db-tables.db.damaged")).unwrap() == damaged);
         }
     }
 }
@@ -287,7 +287,7 @@ fn an_append_does_not_wait_for_locked_tables() {
 /// Through a link, whoever made it would choose what is overwritten.
 #[test]
 fn links_in_the_place_of_state_files_are_refused() {
-    for name in ["db-wal", "db-shm", "db.tables.db", "db.tables.db-wal"] {
+    for name in ["db-wal", "db-shm", "db-tables.db", "db-tables.db-wal"] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         drop(Sqlite::open(&path).unwrap());

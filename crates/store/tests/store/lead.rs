@@ -3,7 +3,8 @@
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use kapelle_core::{Record, Seq};
@@ -205,6 +206,38 @@ fn a_leader_that_was_stopped_in_its_fold_keeps_nobody_waiting() {
     let reader = Reader::open(&location).unwrap();
     assert_eq!(reader.wrong_tables().unwrap(), [""; 0]);
     assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64));
+}
+
+/// Several want the lead of one who is silent. One gets it, and the others are told who; that one
+/// must not be taken for the silent one by those who come a moment later.
+#[test]
+fn of_two_who_want_the_lead_of_a_silent_leader_one_gets_it() {
+    // One of its own, so that nobody else's sessions are counted.
+    let cluster = cluster::Cluster::start();
+    let location = cluster.project();
+    let project = fixture::schema(&location).replace("kapelle_", "");
+    let silent = Leader::start(&cluster.url(), &project);
+    silent.signal(Signal::SIGSTOP);
+    let begin = Barrier::new(2);
+    let contend = || {
+        begin.wait();
+        Writer::open(&location)
+    };
+    let outcomes = thread::scope(|scope| {
+        let contenders = [scope.spawn(contend), scope.spawn(contend)];
+        contenders.map(|contender| contender.join().unwrap())
+    });
+    let (leader, refused) = match outcomes {
+        [Ok(leader), Err(refused)] | [Err(refused), Ok(leader)] => (leader, refused),
+        other => panic!("{other:?}"),
+    };
+    let Error::Held { holder: Some(holder) } = &refused else { panic!("{refused}") };
+    assert_eq!(holder.pid, std::process::id(), "not {}, who was silent", silent.child.id());
+    assert_eq!(leader.epoch(), Epoch(2));
+    append(&leader, Seq(0), &records()).unwrap();
+    // The silent one's, and no contender's.
+    let killed = "SELECT sessions_killed FROM pg_stat_database WHERE datname = current_database()";
+    assert_eq!(cluster.psql("public", killed).unwrap(), "1");
 }
 
 /// Where a project is led says nothing about another one in the same database.

@@ -17,6 +17,7 @@ mod lead;
 mod lock;
 mod migrations;
 mod opening;
+mod outside;
 mod projections;
 mod sayings;
 mod search;

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use kapelle_core::Seq;
-use kapelle_store::{Error, Journal, Reader, Sqlite, Writer, tables_path};
+use kapelle_store::{Error, Journal, Location, Reader, Sqlite, Writer, tables_path};
 use rusqlite::Connection;
 
-use crate::fixture;
+use crate::{cluster, fixture};
 
 /// The journal tells what a project works on; so do its companions.
 #[test]
@@ -16,7 +16,7 @@ fn only_the_owner_can_read_a_store() {
     let path = dir.path().join("db");
     let _store = fixture::filled(&path, &fixture::history(1, 0), 10);
     drop(Writer::open(&path).unwrap());
-    for name in ["db", "db-wal", "db-shm", "db.tables.db"] {
+    for name in ["db", "db-wal", "db-shm", "db-tables.db"] {
         let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
@@ -119,6 +119,78 @@ fn a_store_that_is_only_half_made_is_none_yet() {
     for half_made in [&path, &empty] {
         Writer::open(half_made).unwrap().close().unwrap();
         assert_eq!(Reader::open(half_made).unwrap().head().unwrap().seq, Seq(0));
+    }
+}
+
+/// Tables without their journal: it was lost, and a new one in its place would hide that.
+#[test]
+fn a_journal_that_is_gone_is_not_begun_anew() {
+    let records = fixture::history(1, 0);
+    for is_missing in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        fixture::filled(&path, &records, 10);
+        Writer::open(&path).unwrap().close().unwrap();
+        let backup = fs::read(&path).unwrap();
+        match is_missing {
+            true => fs::remove_file(&path).unwrap(),
+            false => fs::write(&path, "").unwrap(),
+        }
+        let opened = [Writer::open(&path).map(drop), Reader::open(&path).map(drop)];
+        for refused in opened.map(Result::unwrap_err) {
+            let Error::JournalGone { records: told, .. } = &refused else { panic!("{refused}") };
+            assert_eq!(*told, records.len() as u64);
+            assert!(refused.to_string().contains("restore it from a backup"), "{refused}");
+        }
+        assert_eq!(path.exists(), !is_missing, "nothing was made in its place");
+        assert!(tables_path(&path).exists());
+        // Either of what it says helps.
+        fs::write(&path, &backup).unwrap();
+        Writer::open(&path).unwrap().close().unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::remove_file(tables_path(&path)).unwrap();
+        Writer::open(&path).unwrap().close().unwrap();
+        assert_eq!(Reader::open(&path).unwrap().head().unwrap().seq, Seq(0));
+    }
+}
+
+/// Through a link to a file beside the store, whoever made it would choose what we write over.
+#[test]
+fn a_symbolic_link_is_no_companion_of_a_store() {
+    for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, precious) = (dir.path().join("db"), dir.path().join("precious"));
+        drop(Sqlite::open(&path).unwrap());
+        fs::write(&precious, "precious").unwrap();
+        let companion = dir.path().join(format!("db{ending}"));
+        symlink(&precious, &companion).unwrap();
+        let opened = [Writer::open(&path).map(drop), Reader::open(&path).map(drop)];
+        for refused in opened.map(Result::unwrap_err) {
+            let Error::NotPlainFile { path } = &refused else { panic!("{ending}: {refused}") };
+            assert_eq!(path.file_name(), companion.file_name(), "{ending}");
+        }
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious", "{ending}");
+    }
+}
+
+/// A text that the database cannot keep would end the journal in the middle of a mission.
+#[test]
+fn a_server_has_to_keep_every_text() {
+    let cluster = cluster::shared();
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let database = format!("kept_as_{}", encoding.to_lowercase());
+        let create = format!(
+            "CREATE DATABASE {database} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+        );
+        cluster.psql("public", &create).unwrap();
+        let url = cluster.url().replace("///postgres?", &format!("///{database}?"));
+        let location = Location::postgres(&url, "p").unwrap();
+        let opened = [Writer::open(&location).map(drop), Reader::open(&location).map(drop)];
+        for refused in opened.map(Result::unwrap_err) {
+            let Error::Encoding { found, .. } = &refused else { panic!("{refused}") };
+            assert_eq!(found, encoding);
+            assert!(refused.to_string().contains("createdb -E UTF8"), "{refused}");
+        }
     }
 }
 

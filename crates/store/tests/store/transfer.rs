@@ -163,18 +163,7 @@ fn a_store_moves_to_a_server_and_back() {
         let told = told.clone();
         move |done| told.send(done.map(drop)).unwrap()
     });
-    let note = Document {
-        kind: Kind::Memory,
-        source: "note".into(),
-        seq: None,
-        at: Timestamp(9),
-        mission: None,
-        task: None,
-        agent: None,
-        event: None,
-        body: "remember the milk".into(),
-    };
-    writer.index(note, {
+    writer.index(note("note", 9, "remember the milk"), {
         let told = told.clone();
         move |done| told.send(done).unwrap()
     });
@@ -203,6 +192,60 @@ fn a_store_moves_to_a_server_and_back() {
     }
     // Whoever was interrupted at the very end, or does not know, may ask again.
     assert_eq!(carry_over(&file.location, &back.location).unwrap(), here);
+}
+
+fn note(source: &str, at: u64, body: &str) -> Document {
+    Document {
+        kind: Kind::Memory,
+        source: source.into(),
+        seq: None,
+        at: Timestamp(at),
+        mission: None,
+        task: None,
+        agent: None,
+        event: None,
+        body: body.into(),
+    }
+}
+
+fn keep(location: &Location, blob: &[u8], notes: Vec<Document>) {
+    let writer = Writer::open(location).unwrap();
+    let (told, heard) = std::sync::mpsc::channel();
+    writer.keep_blob(blob.to_vec(), "attempt 1", {
+        let told = told.clone();
+        move |done| told.send(done.map(drop)).unwrap()
+    });
+    for note in notes {
+        let told = told.clone();
+        writer.index(note, move |done| told.send(done).unwrap());
+    }
+    drop(told);
+    assert!(heard.iter().all(|done| done.is_ok()));
+    writer.close().unwrap();
+}
+
+/// Blobs and notes come without a record, so the same head does not mean that all is there.
+#[test]
+fn a_move_that_is_repeated_carries_what_came_since() {
+    let [file, server] = fixture::places();
+    fixture::write(&file.location, &fixture::history(1, 0), 50);
+    keep(&file.location, b"early", vec![note("milk", 1, "remember the milk")]);
+    carry_over(&file.location, &server.location).unwrap();
+    // What somebody wrote there meanwhile is newer than what is here.
+    keep(&server.location, b"theirs", vec![note("eggs", 9, "no eggs any more")]);
+    let here = vec![note("milk", 2, "remember the oatmilk"), note("eggs", 3, "remember the eggs")];
+    keep(&file.location, b"late", here);
+    let again = carry_over(&file.location, &server.location).unwrap();
+    assert_eq!(again.blobs, 2);
+    let reader = Reader::open(&server.location).unwrap();
+    for blob in [b"early".as_slice(), b"late", b"theirs"] {
+        let kept = reader.blob(kapelle_store::blob_hash(blob)).unwrap();
+        assert_eq!(kept.as_deref(), Some(blob));
+    }
+    for (word, count) in [("oatmilk", 1), ("milk", 0), ("any", 1), ("remember", 1)] {
+        let query = Query { text: word.into(), ..Query::default() };
+        assert_eq!(reader.search(&query).unwrap().len(), count, "{word}");
+    }
 }
 
 /// A broken history is not carried on.

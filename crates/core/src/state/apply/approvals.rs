@@ -126,7 +126,7 @@ impl State {
         self.settle_notice(Some(cause), None);
         match subject {
             Subject::Plan(mission) => {
-                self.with_mission(mission, |m| m.counts.gated -= 1);
+                self.with_mission(mission, |m| m.counts.gated = m.counts.gated.saturating_sub(1));
                 self.release_unblocked(mission);
             }
             Subject::Start(task) => self.wait_or_go(task),
@@ -285,7 +285,7 @@ impl State {
         let timer = Timer::Chore(mission, chore);
         if let Some(due) = self.timers.iter().find(|(_, t)| *t == timer).copied() {
             self.timers.remove(&due);
-            self.with_mission(mission, |m| m.counts.parked -= 1);
+            self.with_mission(mission, |m| m.counts.parked = m.counts.parked.saturating_sub(1));
         }
     }
 

@@ -37,7 +37,7 @@ impl State {
                     self.timers.remove(&due);
                 }
                 self.with_mission(*mission, |m| {
-                    m.counts.parked -= 1;
+                    m.counts.parked = m.counts.parked.saturating_sub(1);
                     m.merging.parked.remove(&chore);
                 });
                 self.want_again(*mission, chore);

@@ -152,14 +152,14 @@ impl State {
             let done = dependencies.iter().filter(|id| merged(id)).count() as u32;
             let mut task = new_task(TaskId(number), mission, Arc::clone(plan), dependencies);
             // A later plan may need what is merged already.
-            task.waits_for -= done;
+            task.waits_for = task.waits_for.saturating_sub(done);
             self.tasks.push(task);
         }
         for (id, list) in dependents {
             self.with_task(id, |task| task.dependents.extend(list));
             self.restand(id);
         }
-        let end = first.0 + plans.len() as u32;
+        let end = first.0.saturating_add(plans.len() as u32);
         self.plan_chains((first.0..end).map(TaskId));
         self.with_mission(mission, |m| m.tasks.extend((first.0..end).map(TaskId)));
         self.plan_waves(mission, first, plans);

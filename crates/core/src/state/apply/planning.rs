@@ -68,7 +68,7 @@ impl State {
         });
         self.withdraw_proposal(mission);
         if self.mission(mission).is_some_and(|m| m.tip.is_some()) {
-            for number in first.0..first.0 + count {
+            for number in first.0..first.0.saturating_add(count) {
                 self.release_if_free(TaskId(number));
             }
         }
