@@ -129,6 +129,23 @@ fn times_and_epochs_have_bounds() {
     }
 }
 
+/// PostgreSQL keeps no NUL in a text. Whoever wrote one must not end what follows from it.
+#[test]
+fn a_text_that_a_database_cannot_keep_is_kept_all_the_same() {
+    let mut whole = entries(&fixture::history(1, 0));
+    let opened = first(&whole, "mission_opened");
+    whole[opened].event["goal"] = json!("a goal\0with a hole");
+    for to in fixture::places() {
+        import(&mut export(&whole).as_bytes(), &to.location).unwrap();
+        Writer::open(&to.location).unwrap().close().unwrap();
+        let reader = Reader::open(&to.location).unwrap();
+        assert_eq!(reader.watermark().unwrap().0, whole.len() as u64, "{}", to.name);
+        let shown = to.ask("SELECT goal FROM missions");
+        assert_eq!(shown, ["a goal\u{fffd}with a hole"], "{}", to.name);
+        assert_eq!(reader.trouble_with_tables(), None, "{}", to.name);
+    }
+}
+
 /// What may happen to a history on its way through somebody's hands.
 #[derive(Debug, Clone)]
 enum Mischief {
