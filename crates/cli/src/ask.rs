@@ -20,6 +20,7 @@ use crate::session::{Approval, Interrupts};
 pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
     let interrupts = Interrupts::listen()?;
     let project = Project::here().await?;
+    project.bring_up_to_date().await?;
     let (_, engine) = project.read()?;
     let mission = find_mission(engine.state(), args.mission.as_deref())?;
     let commit = proposed(engine.state(), mission, args.commit.as_deref())?;
@@ -47,6 +48,7 @@ pub async fn approve(args: ApproveArgs) -> Result<Exit, Problem> {
 
 pub async fn answer(args: AnswerArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
+    project.bring_up_to_date().await?;
     let (_, engine) = project.read()?;
     let task = find_task(engine.state(), &args.task)?;
     let Stage::Asking { question } = &task.stage else {
@@ -67,7 +69,7 @@ pub async fn answer(args: AnswerArgs) -> Result<Exit, Problem> {
 
 pub async fn pause(args: PauseArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
-    let mission = mission_here(&project, args.mission.as_deref())?;
+    let mission = mission_here(&project, args.mission.as_deref()).await?;
     let reason = args.reason;
     let ask = Ask::Pause { mission: mission.to_string(), reason: reason.clone(), by: person() };
     let command = Command::PauseMission { mission, reason, by: Actor(person()) };
@@ -76,7 +78,7 @@ pub async fn pause(args: PauseArgs) -> Result<Exit, Problem> {
 
 pub async fn resume(args: ResumeArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
-    let mission = mission_here(&project, args.mission.as_deref())?;
+    let mission = mission_here(&project, args.mission.as_deref()).await?;
     let ask = Ask::Resume { mission: mission.to_string(), by: person() };
     let command = Command::ResumeMission { mission, by: Actor(person()) };
     carry_out(&project, ask, command, "resumed").await
@@ -84,7 +86,7 @@ pub async fn resume(args: ResumeArgs) -> Result<Exit, Problem> {
 
 pub async fn cancel(args: CancelArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
-    let mission = mission_here(&project, args.mission.as_deref())?;
+    let mission = mission_here(&project, args.mission.as_deref()).await?;
     let reason = args.reason;
     let ask = Ask::Cancel { mission: mission.to_string(), reason: reason.clone(), by: person() };
     let command = Command::CancelMission { mission, reason, by: Actor(person()) };
@@ -178,7 +180,8 @@ fn is_loopback(url: &str) -> bool {
     port.is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
-fn mission_here(project: &Project, named: Option<&str>) -> Result<MissionId, Problem> {
+async fn mission_here(project: &Project, named: Option<&str>) -> Result<MissionId, Problem> {
+    project.bring_up_to_date().await?;
     let (_, engine) = project.read()?;
     find_mission(engine.state(), named)
 }

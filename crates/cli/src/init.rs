@@ -23,7 +23,7 @@ pub async fn init(args: &InitArgs) -> Result<Exit, Problem> {
         Err(problem) if problem.exit == Exit::Usage && args.force => {
             let here = std::env::current_dir().map_err(Problem::environment)?;
             let repo = kapelle_workspace::Repository::open(&here).await?;
-            Project { repo, config: Config::default() }
+            Project::new(repo, Config::default())
         }
         other => other?,
     };

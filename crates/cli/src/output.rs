@@ -94,7 +94,8 @@ impl From<kapelle_conductor::Error> for Problem {
     fn from(error: kapelle_conductor::Error) -> Problem {
         match error {
             kapelle_conductor::Error::Refused(refusal) => Problem::refused(refusal),
-            other => Problem::environment(other),
+            kapelle_conductor::Error::Store(error) => error.into(),
+            stopped @ kapelle_conductor::Error::Stopped => Problem::environment(stopped),
         }
     }
 }
@@ -152,7 +153,13 @@ impl From<kapelle_store::Error> for Problem {
             Error::Impossible { .. } => "no Kapelle wrote this history; export it again",
             Error::NotEmpty { .. } => "choose another place, or move what is there out of the way",
             Error::Import { .. } => "the file is not a whole export, or was changed on its way",
-            Error::Held { .. } | Error::StaleEpoch { .. } => return Problem::refused(error),
+            Error::Held { .. } => return Problem::refused(error),
+            Error::StaleEpoch { .. } => {
+                return Problem::refused(format!(
+                    "another Kapelle leads this project now: {error}"
+                ))
+                .hint("kapelle status says which; nothing that was acknowledged is lost");
+            }
             _ => return problem,
         };
         problem.hint(hint)

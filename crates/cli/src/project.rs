@@ -12,7 +12,7 @@ use kapelle_conductor::project::{OpenError, Opened, Settings, make_private, open
 use kapelle_core::flow::Phase;
 use kapelle_core::policy::Sandbox as Choice;
 use kapelle_core::{Actor, Command, Engine, Refusal, Role};
-use kapelle_store::{Durability, Holder, Location, Reader};
+use kapelle_store::{Durability, Holder, Leadership, Location, Reader};
 use kapelle_workspace::sandbox::Sandboxing;
 use kapelle_workspace::tmux::Tmux;
 use kapelle_workspace::{Repository, governor, runtime};
@@ -33,6 +33,8 @@ const PLAIN_NAME_CHARS_MAX: usize = 40;
 pub struct Project {
     pub repo: Repository,
     pub config: Config,
+    /// Where the store is, if the environment says so.
+    store_url: Option<String>,
 }
 
 impl Project {
@@ -49,7 +51,20 @@ impl Project {
             Problem::usage(e).hint("the keys are described in docs/reference/kapelle.schema.json")
         })?;
         let repo = repo.allowing_secrets(config.secret_rules());
-        Ok(Project { repo, config })
+        Ok(Project::new(repo, config))
+    }
+
+    #[must_use]
+    pub fn new(repo: Repository, config: Config) -> Project {
+        let store_url = std::env::var(STORE_URL).ok().filter(|url| !url.is_empty());
+        Project { repo, config, store_url }
+    }
+
+    /// With its store in its own folder, whatever the environment says: for a demo, which is not
+    /// to leave anything elsewhere.
+    #[must_use]
+    pub fn by_itself(self) -> Project {
+        Project { store_url: None, ..self }
     }
 
     #[must_use]
@@ -77,6 +92,7 @@ impl Project {
             Ok(_) => Ok(true),
             // What is wrong with a file is told by whoever opens it for what it is needed for.
             Err(_) if location.path().is_some() => Ok(true),
+            Err(kapelle_store::Error::TooOld { .. }) => Ok(true),
             Err(error) => Err(error.into()),
         }
     }
@@ -84,7 +100,7 @@ impl Project {
     /// Where the journal is, as the configuration or `KAPELLE_STORE_URL` has it.
     pub fn location(&self) -> Result<Location, Problem> {
         let store = &self.config.store;
-        let url = std::env::var(STORE_URL).ok().or_else(|| store.url.clone());
+        let url = self.store_url.clone().or_else(|| store.url.clone());
         let location = self.place_of_store(url.as_deref(), store.project.as_deref())?;
         Ok(location.with(store.durability()))
     }
@@ -103,11 +119,23 @@ impl Project {
                     let name = project.map_or_else(|| plain_name(&self.name()), str::to_owned);
                     Location::postgres(url, &name).map_err(|wrong| {
                         Problem::usage(wrong)
-                            .hint("[store] url is `sqlite` or `postgres://user@host/database`")
+                            .hint("[store] url is `sqlite`, `sqlite:FILE` or `postgres://user@host/database`")
                     })
                 }
             },
         }
+    }
+
+    /// For whoever is about to change something: a store of an earlier version is brought up to
+    /// date first, by nobody but who leads.
+    pub async fn bring_up_to_date(&self) -> Result<(), Problem> {
+        let location = self.location()?;
+        if let Err(kapelle_store::Error::TooOld { .. }) = Reader::open(&location) {
+            self.make_state_dir().await?;
+            let _lead = Leadership::over(&self.state_dir(), &location, Holder::here())?;
+            kapelle_store::bring_up_to_date(&location)?;
+        }
+        Ok(())
     }
 
     /// The state as the journal tells it, without disturbing whoever runs the project.
@@ -149,6 +177,7 @@ impl Project {
     pub async fn open(&self) -> Result<Opened, Problem> {
         self.repo.exclude_locally(&format!("/{STATE_DIR}/")).await?;
         self.warn_of_store()?;
+        self.refuse_other_repository().await?;
         let sessions = match self.config.team.runner {
             Runner::Direct => None,
             Runner::Tmux => Some(self.sessions()?),
@@ -169,6 +198,7 @@ impl Project {
         let opened = open(settings).await.map_err(|error| match error {
             OpenError::Store(held @ kapelle_store::Error::Held { .. }) => Problem::refused(held)
                 .hint("one Kapelle runs a project at a time; talk to it with kapelle status, approve, answer, pause or cancel"),
+            OpenError::Store(error) => error.into(),
             other => Problem::environment(other),
         })?;
         let (seats, workers_max) = (self.config.seats(), self.config.workers_max());
@@ -183,6 +213,32 @@ impl Project {
             }
         }
         Ok(opened)
+    }
+
+    /// A store that others can name may be that of another repository, whose missions are none of
+    /// ours: no commit of theirs is here.
+    async fn refuse_other_repository(&self) -> Result<(), Problem> {
+        let own = store_path(&self.state_dir());
+        // Whoever runs it is told of first.
+        if self.location()?.path() == Some(&own) || !self.is_begun()? || self.holder()?.is_some() {
+            return Ok(());
+        }
+        self.bring_up_to_date().await?;
+        let (_, engine) = self.read()?;
+        let mut bases = engine.state().missions().map(|mission| mission.base.to_string());
+        let Some(first) = bases.next() else { return Ok(()) };
+        for base in [first.clone()].into_iter().chain(bases) {
+            if self.repo.resolve(&base).await.is_ok() {
+                return Ok(());
+            }
+        }
+        Err(Problem::refused(format!(
+            "{} has the missions of another repository: there is no commit {first} here",
+            self.location()?
+        ))
+        .hint(
+            "give this one a store of its own, or a name of its own on the server: [store] project",
+        ))
     }
 
     /// What a person should know about the store before a team works on it.

@@ -152,6 +152,7 @@ async fn watched(
 /// Refuses to go on where nothing was begun, and where what was begun could not be worked on:
 /// the work is not to blame for a machine that cannot do it.
 pub async fn ready_to_resume(project: &Project) -> Result<(), Problem> {
+    project.bring_up_to_date().await?;
     let requests = Request::pending(&project.state_dir())?;
     for request in &requests {
         project.ready_to_work(&project.policy()?.flow, request.sandbox).await?;

@@ -134,10 +134,8 @@ async fn begun() -> Result<Project, Problem> {
 /// While the store is looked after, nobody runs the project.
 async fn lead(project: &Project) -> Result<Leadership, Problem> {
     project.make_state_dir().await?;
-    let started_at = kapelle_conductor::clock::now();
-    let holder = Holder { pid: std::process::id(), url: None, started_at, host: None };
     let store = project.location()?;
-    Leadership::over(&project.state_dir(), &store, holder).map_err(|error| match error {
+    Leadership::over(&project.state_dir(), &store, Holder::here()).map_err(|error| match error {
         held @ kapelle_store::Error::Held { .. } => {
             Problem::from(held).hint("wait for it to end, or stop it with Ctrl-C; nothing is lost")
         }

@@ -80,7 +80,8 @@ impl Status {
             ReadyForReview => &[Completed, Pending, Testing, Blocked, Paused, Cancelled],
             Completed => &[RolledBack],
             // Paused: the answer came while the mission is paused.
-            Blocked => &[Pending, Paused, Cancelled],
+            // Testing, ReadyForReview: it was before its merge when its wave fell, which stands again.
+            Blocked => &[Pending, Testing, ReadyForReview, Paused, Cancelled],
             Failed => &[Retrying, RolledBack, DeadLetter, Cancelled],
             Retrying => &[Testing, ReadyForReview, Blocked, Failed, TimedOut, Paused, Cancelled],
             TimedOut => &[Retrying, Pending, Failed, DeadLetter],

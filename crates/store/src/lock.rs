@@ -49,7 +49,8 @@ impl Holder {
     }
 
     /// This process, on this machine.
-    pub(crate) fn here() -> Holder {
+    #[must_use]
+    pub fn here() -> Holder {
         let host = this_machine();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let started_at = Timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
@@ -89,10 +90,10 @@ impl Leadership {
         Ok(leadership)
     }
 
-    /// The same for a project whose store may lie elsewhere: other folders may name the same one.
+    /// The same for a project with its store, which other folders may name as well.
     pub fn over(dir: &Path, store: &Location, holder: Holder) -> Result<Leadership, Error> {
         let mut leadership = Leadership::take(dir, holder)?;
-        if let Some(path) = lock_beside(dir, store)? {
+        if let Some(path) = lock_beside(store)? {
             leadership.places.push(Place::take(path)?);
             leadership.write()?;
         }
@@ -147,14 +148,11 @@ impl Drop for Place {
     }
 }
 
-/// The lock of a store that lies outside of `dir`, where other folders may name it.
-fn lock_beside(dir: &Path, store: &Location) -> Result<Option<PathBuf>, Error> {
-    let Some(path) = store.path().filter(|path| !path.starts_with(dir)) else { return Ok(None) };
+/// The lock of the store itself: other folders may name it, too, wherever it lies.
+fn lock_beside(store: &Location) -> Result<Option<PathBuf>, Error> {
+    let Some(path) = store.path() else { return Ok(None) };
     let folder = path.parent().unwrap_or(Path::new("/"));
     let folder = folder.canonicalize().map_err(Error::io(folder))?;
-    if dir.canonicalize().is_ok_and(|dir| dir == folder) {
-        return Ok(None);
-    }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".lock");
     Ok(Some(folder.join(name)))
@@ -172,7 +170,7 @@ pub fn holder_of(dir: &Path, store: &Location) -> Result<Option<Holder>, Error> 
             opened => opened?.leader(),
         };
     }
-    match lock_beside(dir, store) {
+    match lock_beside(store) {
         Ok(Some(path)) => locking(&path),
         Ok(None) => Ok(None),
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),

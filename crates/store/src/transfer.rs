@@ -260,6 +260,11 @@ fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carri
     Ok(Carried { head, blobs, tables: fingerprints(backend)? })
 }
 
+/// Brings a store that an earlier version made up to date, as the next writer would.
+pub fn bring_up_to_date(location: impl Into<Location>) -> Result<(), Error> {
+    open_alone(&location.into()).map(drop)
+}
+
 /// Folds the whole journal again, and says which tables had been something else.
 pub fn rebuild(location: impl Into<Location>) -> Result<Rebuilt, Error> {
     let location = location.into();

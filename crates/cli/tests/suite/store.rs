@@ -265,7 +265,7 @@ fn a_store_that_is_lost_in_mid_mission_ends_the_run_with_its_reason() {
     store.execute("UPDATE meta SET epoch = epoch + 1", []).unwrap();
     drop(store);
     fixture.kapelle(&["pause", "--reason", "to have something written"]);
-    run.ended().expect(6).says("epoch");
+    run.ended().expect(3).says("another Kapelle leads this project now").says("hint: ");
     fixture.assert_nothing_runs();
 }
 
@@ -288,4 +288,58 @@ fn a_store_that_two_projects_name_has_one_conductor() {
     second.kapelle(&["store", "rebuild"]).expect(3).says(&format!("process {pid}"));
     run.interrupt();
     run.ended().expect(130);
+}
+
+/// The same for a file in the folder of its own project, which another one names.
+#[test]
+fn the_own_store_of_a_project_has_one_conductor() {
+    let first = Fixture::with_agent("sleep 1000");
+    let second = Fixture::new();
+    let agent = second.script("agent.sh", "echo x > x.txt");
+    let store = first.repo().join(".kapelle/store.db");
+    let store = format!("[store]\nurl = \"sqlite:{}\"\n", store.display());
+    second.commit("kapelle.toml", &crate::fixture::developer(&agent, &store));
+    let mut run = first.start_run(&["work", "--yes"]);
+    run.line_with("Executing");
+    let pid = run.pid();
+    second.run(&["work", "--yes"]).expect(3).says(&format!("process {pid}"));
+    second.run(&["--resume"]).expect(3).says(&format!("process {pid}"));
+    run.interrupt();
+    run.ended().expect(130);
+}
+
+/// A store that others can name may be that of another repository: its missions are not ours.
+#[test]
+fn the_missions_of_another_repository_are_left_alone() {
+    let (first, second) = (Fixture::new(), Fixture::new());
+    let shared = first.path("shared.db");
+    for fixture in [&first, &second] {
+        let agent = fixture.script("agent.sh", "echo x > x.txt");
+        let store = format!("[store]\nurl = \"sqlite:{}\"\n", shared.display());
+        fixture.commit("kapelle.toml", &crate::fixture::developer(&agent, &store));
+    }
+    first.run(&["work", "--yes"]).expect(0);
+    let head = head(&first);
+    let refused = second.run(&["work", "--yes"]).expect(3);
+    refused.says("has the missions of another repository").says("hint: ");
+    assert_eq!(self::head(&first), head);
+}
+
+/// Whoever changes something brings a store of an earlier version up to date; whoever looks says
+/// how.
+#[test]
+fn a_store_of_an_earlier_version_goes_on() {
+    let fixture = Fixture::with_agent("echo x > x.txt");
+    fs::create_dir(fixture.repo().join(".kapelle")).unwrap();
+    let path = fixture.repo().join(".kapelle/store.db");
+    let sample = include_str!("../../../store/tests/samples/sqlite-v1.sql");
+    Connection::open(&path).unwrap().execute_batch(sample).unwrap();
+    fixture.kapelle(&["status"]).expect(6).says("older schema").says("kapelle run --resume");
+    let paused = fixture.kapelle(&["pause", "--reason", "look first"]);
+    assert!(!paused.stderr.contains("older schema"), "{}", paused.stderr);
+    fixture.kapelle(&["status"]).expect(0);
+    let backups = fs::read_dir(fixture.repo().join(".kapelle")).unwrap();
+    let backups = backups
+        .filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().contains("v1.backup"));
+    assert_eq!(backups.count(), 1);
 }
