@@ -223,14 +223,6 @@ impl Approvals {
         self.gates.insert(subject, Open { gate, approvals: Vec::new(), settled: None });
     }
 
-    /// The subject has a new commit: what was said about the old one no longer counts.
-    pub fn moved(&mut self, subject: Subject, commit: Commit, at: Timestamp) {
-        if let Some(open) = self.gates.get(&subject).filter(|open| open.gate.commit != commit) {
-            let gate = Gate { commit, opened_at: at, ..open.gate.clone() };
-            self.opened(gate);
-        }
-    }
-
     pub fn approved(&mut self, subject: Subject, approval: Approval) {
         let Some(open) = self.gates.get_mut(&subject) else { return };
         let fits = approval.commit == open.gate.commit

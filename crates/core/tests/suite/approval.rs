@@ -58,6 +58,14 @@ fn asked(persons: u32) -> Approvals {
     approvals
 }
 
+/// The change is another one now, and the engine asks about it.
+fn moved(approvals: &mut Approvals, commit: Commit, at: Timestamp) {
+    let gate = approvals.gate(MERGE).filter(|gate| gate.commit != commit).cloned();
+    if let Some(gate) = gate {
+        approvals.opened(Gate { commit, opened_at: at, ..gate });
+    }
+}
+
 fn say_yes(approvals: &mut Approvals, by: &str, of: Commit) {
     approvals.approved(MERGE, Approval { by: who(by), commit: of, at: Timestamp(9) });
 }
@@ -78,7 +86,7 @@ fn an_approval_is_pinned_to_its_commit_and_ends_with_a_new_one() {
     let mut approvals = asked(1);
     say_yes(&mut approvals, "rob", commit(1));
     assert_eq!(approvals.standing(MERGE, &commit(2)), GateStanding::NotAsked);
-    approvals.moved(MERGE, commit(2), Timestamp(20));
+    moved(&mut approvals, commit(2), Timestamp(20));
     assert_eq!(approvals.standing(MERGE, &commit(1)), GateStanding::NotAsked);
     assert_eq!(approvals.standing(MERGE, &commit(2)), GateStanding::Waiting { have: 0, need: 1 });
     let (subject, current, approved) = (MERGE, commit(2), commit(1));
@@ -140,7 +148,7 @@ fn a_rejection_needs_a_reason_and_holds_until_there_is_something_new() {
     let told = "the merge of task number 3 was rejected by rob: no tests";
     assert_eq!(refused.to_string(), told);
     assert!(approvals.is_waiting(MERGE));
-    approvals.moved(MERGE, commit(2), Timestamp(9));
+    moved(&mut approvals, commit(2), Timestamp(9));
     assert_eq!(approvals.approve(&people(), MERGE, &commit(2), &who("ada")), Ok(0));
 }
 
@@ -373,7 +381,7 @@ proptest! {
         for fact in facts {
             match fact {
                 Fact::Moved(new) => {
-                    approvals.moved(MERGE, commit(new), Timestamp(1));
+                    moved(&mut approvals, commit(new), Timestamp(1));
                     if new != current {
                         (current, rejected) = (new, false);
                         said.clear();
