@@ -108,8 +108,10 @@ fn what_happened_and_what_was_printed_is_found() {
     let fixture = Fixture::with_agent(
         r#"echo "look: the $KAPELLE_TASK gizmo"; echo noise; echo x > "$KAPELLE_TASK.txt""#,
     );
-    let plan =
-        fixture.plan(r#"[{"id": "one", "title": "First"}, {"id": "two", "title": "Second"}]"#);
+    let plan = fixture.plan(
+        r#"[{"id": "one", "title": "First"},
+            {"id": "two", "title": "Second", "dependencies": ["one"]}]"#,
+    );
     fixture.run(&["build gizmos", "--plan", &plan, "--yes"]).expect(0);
     let found = |args: &[&str]| -> Vec<Value> {
         let all = fixture.kapelle(&[&["search", "--json"], args].concat()).expect(0).stdout;
