@@ -50,7 +50,7 @@ impl State {
                 request: request.clone(),
                 goal: goal.to_owned(),
                 target: target.to_owned(),
-                base: base.clone(),
+                base: Box::new(base.clone()),
                 branch,
                 policy: Box::new(policy),
                 by: by.clone(),
