@@ -184,6 +184,11 @@ impl Due {
         self.changed = self.effects.keys().copied().collect();
     }
 
+    /// How many changes there were since somebody last looked.
+    pub(crate) fn changed(&self) -> usize {
+        self.changed.len()
+    }
+
     /// Shows every entry that changed since this was last asked, in order; None for what is gone.
     pub(crate) fn show_changed(&mut self, mut show: impl FnMut(Fence, Option<&Effect>)) {
         self.changed.sort_unstable();

@@ -364,6 +364,11 @@ impl State {
         self.due.mark_all_changed();
     }
 
+    /// At most so many are shown next.
+    pub(crate) fn changed_effects(&self) -> usize {
+        self.due.changed()
+    }
+
     pub(crate) fn show_changed_effects(&mut self, show: impl FnMut(Fence, Option<&Effect>)) {
         self.due.show_changed(show);
     }
