@@ -102,8 +102,7 @@ impl State {
         let mission = match &live {
             Live::Chore { mission, .. } => *mission,
             Live::Attempt(lease) => {
-                self.attempt_timers.remove(&(lease.expires_at, Timer::Lease(fence)));
-                self.attempt_timers.remove(&(lease.deadline, Timer::Deadline(fence)));
+                self.attempt_timers.remove(&lease.timer(fence));
                 self.release_seat(lease.agent);
                 self.schedule.runners.ended(lease.agent.role);
                 self.schedule.launches.ended(fence);
