@@ -53,7 +53,7 @@ pub enum Effect {
         mission: MissionId,
         lane: LaneId,
         onto: Commit,
-        changes: Vec<Merge>,
+        changes: Arc<[Merge]>,
     },
     TestLane {
         mission: MissionId,
@@ -99,7 +99,7 @@ pub enum Effect {
 pub struct Merge {
     pub task: TaskId,
     pub change: Commit,
-    pub message: Arc<str>,
+    pub message: String,
 }
 
 impl Effect {
