@@ -165,8 +165,8 @@ impl State {
         if proposed != commit {
             return Err(Refusal::OtherCommit {
                 mission: id,
-                proposed: proposed.clone(),
-                approved: commit.clone(),
+                proposed: Box::new(proposed.clone()),
+                approved: Box::new(commit.clone()),
             });
         }
         person(by)?;
