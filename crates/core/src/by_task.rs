@@ -1,7 +1,8 @@
 //! Something of each of many tasks, found without a search.
 //!
-//! Tasks are numbered one after the other, and what is kept of nearly every task is best
-//! kept in its place in a list. What only a few tasks have belongs in a map.
+//! Tasks are numbered one after the other, over all missions and within each. What is kept of
+//! nearly every task, or of nearly every task of a mission, is best kept in its place in a list.
+//! What only a few tasks have belongs in a map.
 
 use serde::de::Deserializer;
 use serde::ser::Serializer;
@@ -11,38 +12,48 @@ use crate::ids::TaskId;
 
 #[derive(Debug, Clone)]
 pub(crate) struct ByTask<T> {
-    /// Of the task with the number of its place.
+    /// Of the tasks from `first` on, one after the other.
     places: Vec<Option<T>>,
+    first: TaskId,
     len: usize,
 }
 
 impl<T> Default for ByTask<T> {
     fn default() -> ByTask<T> {
-        ByTask { places: Vec::new(), len: 0 }
+        ByTask { places: Vec::new(), first: TaskId(0), len: 0 }
     }
 }
 
 impl<T> ByTask<T> {
     pub fn get(&self, task: TaskId) -> Option<&T> {
-        self.places.get(place(task))?.as_ref()
+        self.places.get(self.place(task)?)?.as_ref()
     }
 
     pub fn get_mut(&mut self, task: TaskId) -> Option<&mut T> {
-        self.places.get_mut(place(task))?.as_mut()
+        let place = self.place(task)?;
+        self.places.get_mut(place)?.as_mut()
     }
 
     pub fn insert(&mut self, task: TaskId, value: T) -> Option<T> {
-        let place = place(task);
-        if place >= self.places.len() {
-            self.places.resize_with(place + 1, || None);
-        }
+        let place = self.room_for(task);
         let before = self.places[place].replace(value);
         self.len += usize::from(before.is_none());
         before
     }
 
+    /// The value of a task, a new one if it has none.
+    pub fn or_default(&mut self, task: TaskId) -> &mut T
+    where
+        T: Default,
+    {
+        let place = self.room_for(task);
+        self.len += usize::from(self.places[place].is_none());
+        self.places[place].get_or_insert_default()
+    }
+
     pub fn remove(&mut self, task: TaskId) -> Option<T> {
-        let value = self.places.get_mut(place(task))?.take();
+        let place = self.place(task)?;
+        let value = self.places.get_mut(place)?.take();
         self.len -= usize::from(value.is_some());
         if self.len == 0 {
             self.places.clear();
@@ -57,7 +68,31 @@ impl<T> ByTask<T> {
     /// In the order of the tasks.
     pub fn iter(&self) -> impl Iterator<Item = (TaskId, &T)> {
         let numbered = self.places.iter().enumerate();
-        numbered.filter_map(|(place, value)| Some((TaskId(place as u32), value.as_ref()?)))
+        numbered.filter_map(|(place, value)| {
+            Some((TaskId(self.first.0 + place as u32), value.as_ref()?))
+        })
+    }
+
+    fn place(&self, task: TaskId) -> Option<usize> {
+        task.0.checked_sub(self.first.0).map(|place| place as usize)
+    }
+
+    /// The place of a task; it is there afterwards.
+    fn room_for(&mut self, task: TaskId) -> usize {
+        if self.places.is_empty() {
+            self.first = task;
+        }
+        if let Some(missing) = self.first.0.checked_sub(task.0).filter(|missing| *missing > 0) {
+            // Twice the room, as at the other end: more may come before it.
+            let more = missing.max(self.places.len() as u32).min(self.first.0);
+            self.places.splice(..0, (0..more).map(|_| None));
+            self.first = TaskId(self.first.0 - more);
+        }
+        let place = (task.0 - self.first.0) as usize;
+        if place >= self.places.len() {
+            self.places.resize_with(place + 1, || None);
+        }
+        place
     }
 }
 
@@ -66,10 +101,6 @@ impl<T: PartialEq> PartialEq for ByTask<T> {
     fn eq(&self, other: &ByTask<T>) -> bool {
         self.len == other.len && self.iter().eq(other.iter())
     }
-}
-
-fn place(task: TaskId) -> usize {
-    task.0 as usize
 }
 
 /// As pairs: a list would spell out every place that is empty.
@@ -112,6 +143,9 @@ mod tests {
                     None => prop_assert_eq!(ours.remove(task), map.remove(&task)),
                 }
                 prop_assert_eq!(ours.get(task), map.get(&task));
+                prop_assert_eq!(ours.get_mut(task), map.get_mut(&task));
+                let half = TaskId(task.0 / 2);
+                prop_assert_eq!(ours.or_default(half), map.entry(half).or_default());
                 prop_assert_eq!(ours.len(), map.len());
             }
             prop_assert!(ours.iter().eq(map.iter().map(|(task, value)| (*task, value))));

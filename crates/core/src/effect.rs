@@ -53,7 +53,7 @@ pub enum Effect {
         mission: MissionId,
         lane: LaneId,
         onto: Commit,
-        changes: Vec<Merge>,
+        changes: Arc<[Merge]>,
     },
     TestLane {
         mission: MissionId,
@@ -99,7 +99,7 @@ pub enum Effect {
 pub struct Merge {
     pub task: TaskId,
     pub change: Commit,
-    pub message: Arc<str>,
+    pub message: String,
 }
 
 impl Effect {
@@ -182,6 +182,11 @@ impl Due {
     /// Whoever looks next has seen nothing yet.
     pub(crate) fn mark_all_changed(&mut self) {
         self.changed = self.effects.keys().copied().collect();
+    }
+
+    /// How many changes there were since somebody last looked.
+    pub(crate) fn changed(&self) -> usize {
+        self.changed.len()
     }
 
     /// Shows every entry that changed since this was last asked, in order; None for what is gone.

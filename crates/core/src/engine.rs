@@ -14,6 +14,7 @@ use crate::effect::Effect;
 use crate::event::{Event, Record};
 use crate::few::FewSet;
 use crate::ids::{Fence, MissionId, Seq};
+use crate::limits;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::time::Timestamp;
@@ -48,6 +49,8 @@ pub struct Engine<R = SoundRules> {
     head: Seq,
     /// What the driver was told to start and not yet to stop.
     started: FewSet<Fence>,
+    /// The room that the records of the last batch had, for those of the next.
+    room: Vec<Record>,
 }
 
 /// What was decided in one turn. Nothing of it holds before its records are durable.
@@ -112,7 +115,7 @@ impl<R: Rules> Engine<R> {
             head = record.seq;
         }
         state.mark_all_effects_changed();
-        Engine { rules, state, head, started: FewSet::default() }
+        Engine { rules, state, head, started: FewSet::default(), room: Vec::new() }
     }
 
     #[must_use]
@@ -135,11 +138,13 @@ impl<R: Rules> Engine<R> {
     /// Decides on everything that arrived together. `T` is the driver's ticket for the answer.
     pub fn handle<T>(&mut self, inputs: Vec<(T, Command)>, clock: Timestamp) -> Batch<T> {
         let now = self.time(clock);
-        let mut batch = Batch { records: Vec::new(), replies: Vec::new() };
-        let mut inputs = inputs.into_iter().peekable();
+        let mut batch = self.batch(inputs.len());
         // A host that has just started speaks before the clock: what died with the earlier one
         // did not run out of time.
-        while let Some((ticket, hello)) = inputs.next_if(|(_, c)| *c == Command::HostStarted) {
+        let hello = |(_, command): &&(T, Command)| matches!(command, Command::HostStarted);
+        let hellos = inputs.iter().take_while(hello).count();
+        let mut inputs = inputs.into_iter();
+        for (ticket, hello) in inputs.by_ref().take(hellos) {
             self.answer(ticket, &hello, now, &mut batch);
         }
         let _ = self.pass_time(now, &mut batch.records);
@@ -158,16 +163,29 @@ impl<R: Rules> Engine<R> {
     /// follows from it. The next turn of a driver that performs takes it up.
     pub fn note<T>(&mut self, inputs: Vec<(T, Command)>, clock: Timestamp) -> Batch<T> {
         let now = self.time(clock);
-        let mut batch = Batch { records: Vec::new(), replies: Vec::new() };
+        let mut batch = self.batch(inputs.len());
         for (ticket, command) in inputs {
             self.answer(ticket, &command, now, &mut batch);
         }
         batch
     }
 
+    fn batch<T>(&mut self, inputs: usize) -> Batch<T> {
+        let records = std::mem::take(&mut self.room);
+        Batch { records, replies: Vec::with_capacity(inputs) }
+    }
+
     /// The batch is durable: now it may be acted upon.
     pub fn committed<T>(&mut self, batch: Batch<T>) -> Actions<T> {
-        let mut actions = Actions { replies: batch.replies, start: Vec::new(), stop: Vec::new() };
+        let Batch { mut records, replies } = batch;
+        // A flood must not keep its room for ever.
+        if records.capacity() <= limits::BATCH_RECORDS_KEPT_MAX {
+            records.clear();
+            self.room = records;
+        }
+        let changed = self.state.changed_effects();
+        let (start, stop) = (Vec::with_capacity(changed), Vec::with_capacity(changed));
+        let mut actions = Actions { replies, start, stop };
         let started = &mut self.started;
         self.state.show_changed_effects(|fence, effect| match effect {
             Some(effect) if started.insert(fence) => actions.start.push((fence, effect.clone())),
@@ -219,11 +237,15 @@ impl<R: Rules> Engine<R> {
     }
 
     fn record(&mut self, events: Vec<Event>, now: Timestamp, records: &mut Vec<Record>) {
-        records.reserve(events.len());
-        for event in events {
-            self.state.apply(&event, now);
-            self.head = Seq(self.head.0 + 1);
-            records.push(Record { seq: self.head, at: now, event });
+        let new = records.len();
+        let mut head = self.head.0;
+        records.extend(events.into_iter().map(|event| {
+            head += 1;
+            Record { seq: Seq(head), at: now, event }
+        }));
+        for record in &records[new..] {
+            self.state.apply(&record.event, now);
+            self.head = record.seq;
         }
     }
 }

@@ -48,6 +48,9 @@ pub struct Record {
     pub event: Event,
 }
 
+/// Events are moved about with every command: what is large and rare is boxed.
+const _: () = assert!(size_of::<Event>() <= 184);
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
@@ -56,7 +59,7 @@ pub enum Event {
         request: RequestId,
         goal: String,
         target: String,
-        base: Commit,
+        base: Box<Commit>,
         branch: String,
         policy: Box<Policy>,
         by: Actor,

@@ -38,7 +38,7 @@ impl<K: Ord, V> FewMap<K, V> {
         match self.place(&key) {
             Ok(place) => Some(std::mem::replace(&mut self.pairs[place].1, value)),
             Err(place) => {
-                self.pairs.insert(place, (key, value));
+                put(&mut self.pairs, place, (key, value));
                 None
             }
         }
@@ -52,7 +52,7 @@ impl<K: Ord, V> FewMap<K, V> {
         let place = match self.place(&key) {
             Ok(place) => place,
             Err(place) => {
-                self.pairs.insert(place, (key, V::default()));
+                put(&mut self.pairs, place, (key, V::default()));
                 place
             }
         };
@@ -65,7 +65,7 @@ impl<K: Ord, V> FewMap<K, V> {
 
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let place = self.place(key).ok()?;
-        self.pairs.remove(place).map(|(_, value)| value)
+        take(&mut self.pairs, place).map(|(_, value)| value)
     }
 
     pub fn len(&self) -> usize {
@@ -106,6 +106,20 @@ fn place<T, K: Ord>(
         Some(first) if key_of(first) == key => Ok(0),
         Some(_) | None => list.binary_search_by(|one| key_of(one).cmp(key)),
     }
+}
+
+/// At the end, mostly: nothing has to make room there.
+fn put<T>(list: &mut VecDeque<T>, place: usize, one: T) {
+    if place == list.len() {
+        list.push_back(one);
+    } else {
+        list.insert(place, one);
+    }
+}
+
+/// From the front, mostly: nothing has to close up there.
+fn take<T>(list: &mut VecDeque<T>, place: usize) -> Option<T> {
+    if place == 0 { list.pop_front() } else { list.remove(place) }
 }
 
 impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for FewMap<K, V> {
@@ -186,7 +200,7 @@ impl<K: Ord> FewSet<K> {
         match self.place(&key) {
             Ok(_) => false,
             Err(place) => {
-                self.keys.insert(place, key);
+                put(&mut self.keys, place, key);
                 true
             }
         }
@@ -195,7 +209,7 @@ impl<K: Ord> FewSet<K> {
     /// Whether it was there.
     pub(crate) fn remove(&mut self, key: &K) -> bool {
         match self.place(key) {
-            Ok(place) => self.keys.remove(place).is_some(),
+            Ok(place) => take(&mut self.keys, place).is_some(),
             Err(_) => false,
         }
     }

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -125,21 +124,35 @@ pub struct AgentId {
     pub seat: u32,
 }
 
-/// A git commit, as its full hexadecimal name. Shared: events and effects pass many of them
-/// around, and an allocation for each would cost more than the decision.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Commit(Arc<str>);
+/// A git commit, as its full hexadecimal name. Events and effects pass many of them around: an
+/// allocation for each would cost more than the decision, and so would counting who shares it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Commit {
+    /// Zeroes behind the last.
+    digits: [u8; COMMIT_DIGITS_MAX],
+    len: u8,
+}
+
+/// Those of SHA-256; SHA-1 has 40.
+const COMMIT_DIGITS_MAX: usize = 64;
 
 impl Commit {
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        // Never anything but digits.
+        std::str::from_utf8(&self.digits[..usize::from(self.len)]).unwrap_or_default()
     }
 
     /// The form that people read; ten digits are unambiguous in all but giant repositories.
     #[must_use]
     pub fn short(&self) -> &str {
-        &self.0[..10]
+        &self.as_str()[..10]
+    }
+}
+
+impl fmt::Debug for Commit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Commit").field(&self.as_str()).finish()
     }
 }
 
@@ -161,11 +174,12 @@ impl FromStr for Commit {
 
     fn from_str(text: &str) -> Result<Commit, ParseIdError> {
         let hex = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        if hex && (text.len() == 40 || text.len() == 64) {
-            Ok(Commit(text.into()))
-        } else {
-            Err(wrong("a full commit hash", text))
+        if !hex || (text.len() != 40 && text.len() != COMMIT_DIGITS_MAX) {
+            return Err(wrong("a full commit hash", text));
         }
+        let mut digits = [0; COMMIT_DIGITS_MAX];
+        digits[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(Commit { digits, len: text.len() as u8 })
     }
 }
 
@@ -236,6 +250,19 @@ impl fmt::Display for Seq {
     }
 }
 
+impl Serialize for Commit {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Commit {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// Ids that are written as text in JSON go through `Display` and `FromStr`.
 macro_rules! as_text {
     ($($id:ty),+) => {$(
@@ -254,7 +281,7 @@ macro_rules! as_text {
     )+};
 }
 
-as_text!(Commit, MissionId, AgentId);
+as_text!(MissionId, AgentId);
 
 #[cfg(test)]
 mod tests {

@@ -52,7 +52,7 @@ use purses::Purses;
 pub struct Ledger {
     policy: Policy,
     purses: Purses,
-    open: FewMap<ReservationId, Box<Open>>,
+    open: FewMap<ReservationId, Open>,
     next: ReservationId,
     mission_caps: BTreeMap<MissionId, Usd>,
     /// Of missions whose retries a person gave more.
@@ -128,8 +128,8 @@ impl Ledger {
         let session = self.session.number;
         let scopes = purses::scopes(account, now, session, None);
         let asked = |scope: Scope| scope.weighs(*usd, *estimate);
-        let over = scopes.iter().flatten();
-        let over = over.filter_map(|scope| self.over_after(*scope, asked(*scope), ended));
+        let over = scopes.list().into_iter().flatten();
+        let over = over.filter_map(|scope| self.over_after(scope, asked(scope), ended));
         // Of equals the first: the narrower scope.
         if let Some((_, refusal)) = over.min_by_key(|(free, _)| *free) {
             return Err(refusal);
@@ -238,7 +238,7 @@ impl Ledger {
         let cap = self.cap(scope)?;
         let mut purse = self.purses.get(scope);
         if let Some(open) = ended.and_then(|id| self.open.get(&id))
-            && open.reservation.scopes().contains(&Some(scope))
+            && open.reservation.scopes().list().contains(&Some(scope))
         {
             let left = self.uncharged(open.reservation.id);
             let held = scope.weighs(left, open.estimate_left);
@@ -308,14 +308,14 @@ impl Ledger {
                 self.tokens.reserved(reservation.account.mission, reservation.at, tokens);
             }
         }
-        let open = Box::new(Open {
+        let open = Open {
             reservation: reservation.clone(),
             left: usd,
             estimate_left: estimate,
             tokens_left: tokens,
             depth,
             parts: BTreeSet::new(),
-        });
+        };
         self.open.insert(reservation.id, open);
     }
 
@@ -406,7 +406,7 @@ impl Ledger {
     pub fn released(&mut self, id: ReservationId) -> Usd {
         self.parts_released(id);
         let Some(open) = self.open.remove(&id) else { return Usd::ZERO };
-        let Open { reservation, left, estimate_left, tokens_left, .. } = *open;
+        let Open { reservation, left, estimate_left, tokens_left, .. } = open;
         let whole = reservation.parent.and_then(|parent| self.open.get_mut(&parent));
         if let Some(whole) = whole {
             whole.left += left;

@@ -79,6 +79,8 @@ pub const PROVIDERS_MAX: usize = 50;
 pub const RESERVATIONS_OPEN_MAX: usize = 20_000;
 /// Waiting tasks of a role that are looked at when the first of them may not start.
 pub const SCHEDULE_LOOKAHEAD_MAX: usize = 64;
+/// A turn has a dozen records; the room of one that had thousands is given back.
+pub const BATCH_RECORDS_KEPT_MAX: usize = 256;
 /// What an attempt uses at least, so that none starts once a token budget is used up.
 pub const ATTEMPT_TOKENS_MIN: u64 = 1;
 /// Attempts that ended without a bill and may still get one; of older ones no bill is believed.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::approval::{Action, Assessment, Need, Subject};
 use crate::escalation::FailureRate;
 use crate::event::{Chore, PauseReason};
-use crate::few::FewSet;
+use crate::few::{FewMap, FewSet};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::merge::{LanePlan, MergeQueue};
 use crate::money::Usd;
@@ -121,6 +121,8 @@ pub(crate) struct Merging {
     pub planned: Vec<LanePlan>,
     /// The tasks in lanes when somebody last looked, in order.
     pub aboard: Vec<TaskId>,
+    /// The chores of the queue that are in flight.
+    pub running: FewMap<Fence, Chore>,
     /// In flight, but no longer what the queue wants.
     pub stale: BTreeSet<Fence>,
     /// Chores of the queue that failed and wait a moment.

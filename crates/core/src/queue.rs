@@ -198,14 +198,11 @@ impl ReadyQueue {
     /// Those of the agents that could take different things; of several that could take the same,
     /// the first.
     pub fn unlike(&self, agents: &[AgentId]) -> impl Iterator<Item = AgentId> {
-        let mut seen = Vec::new();
-        agents.iter().copied().filter(move |agent| {
-            let kind = (agent.role, self.territories.bit_of(*agent));
-            let is_new = !seen.contains(&kind);
-            if is_new {
-                seen.push(kind);
-            }
-            is_new
+        let kind = |agent: &AgentId| (agent.role, self.territories.bit_of(*agent));
+        agents.iter().enumerate().filter_map(move |(place, agent)| {
+            let kind_of = kind(agent);
+            let is_new = !agents[..place].iter().any(|earlier| kind(earlier) == kind_of);
+            is_new.then_some(*agent)
         })
     }
 

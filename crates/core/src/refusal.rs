@@ -89,7 +89,7 @@ pub enum Refusal {
     #[error("{mission} has nothing to approve: it is {status}")]
     NothingProposed { mission: MissionId, status: MissionStatus },
     #[error("{mission} proposes {proposed}, not {approved}")]
-    OtherCommit { mission: MissionId, proposed: Commit, approved: Commit },
+    OtherCommit { mission: MissionId, proposed: Box<Commit>, approved: Box<Commit> },
     #[error("task {task} has ended: it is {status}")]
     TaskEnded { task: String, status: Status },
     #[error("{because}. {}", because.advice())]

@@ -88,7 +88,8 @@ pub struct State {
     /// Waves of which a task gave up, as long as something of them may have to go.
     broken_waves: BTreeSet<(MissionId, String)>,
     timers: BTreeSet<(Timestamp, Timer)>,
-    /// Those of attempts, two of each: as few as attempts are, and every one sets and stops them.
+    /// Those of attempts, the earliest of each: as few as attempts are, and every one sets and
+    /// stops its own.
     attempt_timers: FewSet<(Timestamp, Timer)>,
     due: Due,
     fences_given: u64,
@@ -144,6 +145,13 @@ pub struct Lease {
     pub idle_since: Option<Timestamp>,
 }
 
+impl Lease {
+    /// What ends it first, if nobody is heard of: either end ends all of it.
+    fn timer(&self, fence: Fence) -> (Timestamp, Timer) {
+        (self.expires_at, Timer::Lease(fence)).min((self.deadline, Timer::Deadline(fence)))
+    }
+}
+
 /// When it is known what an attempt cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Billed {
@@ -196,19 +204,22 @@ impl State {
     /// The next moment at which time alone changes something.
     #[must_use]
     pub fn wake_at(&self) -> Option<Timestamp> {
-        let timer = self.next_timer().map(|(at, _)| at);
-        let moments = [
-            timer,
-            self.schedule.locks.wake_at(),
-            self.permits.next_back_at(),
-            self.breakers.next_at(),
-            self.councils.chamber.wake_at(),
-        ];
-        moments.into_iter().flatten().min()
+        let sooner = |one: Option<Timestamp>, other: Option<Timestamp>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        let wake_at = self.next_timer().map(|(at, _)| at);
+        let wake_at = sooner(wake_at, self.schedule.locks.wake_at());
+        let wake_at = sooner(wake_at, self.permits.next_back_at());
+        let wake_at = sooner(wake_at, self.breakers.next_at());
+        sooner(wake_at, self.councils.chamber.wake_at())
     }
 
     fn next_timer(&self) -> Option<(Timestamp, Timer)> {
-        self.timers.first().into_iter().chain(self.attempt_timers.first()).min().copied()
+        match (self.timers.first(), self.attempt_timers.first()) {
+            (Some(one), Some(other)) => Some(*one.min(other)),
+            (one, other) => one.or(other).copied(),
+        }
     }
 
     #[must_use]
@@ -362,6 +373,11 @@ impl State {
 
     pub(crate) fn mark_all_effects_changed(&mut self) {
         self.due.mark_all_changed();
+    }
+
+    /// At most so many are shown next.
+    pub(crate) fn changed_effects(&self) -> usize {
+        self.due.changed()
     }
 
     pub(crate) fn show_changed_effects(&mut self, show: impl FnMut(Fence, Option<&Effect>)) {

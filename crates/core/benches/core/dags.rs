@@ -199,8 +199,8 @@ impl Play {
             }
             Effect::PrepareBranch { base, .. } => Some(Command::FinishBranch { fence, tip: base }),
             Effect::BuildLane { changes, .. } => {
-                let step = |merge: Merge| Step { task: merge.task, commit: merge.change };
-                let steps = changes.into_iter().map(step).collect();
+                let step = |merge: &Merge| Step { task: merge.task, commit: merge.change.clone() };
+                let steps = changes.iter().map(step).collect();
                 Some(Command::FinishLane { fence, outcome: LaneOutcome::Built(steps) })
             }
             Effect::LandLane { .. } => {

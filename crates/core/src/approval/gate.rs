@@ -94,7 +94,7 @@ pub enum ApprovalRefused {
     #[error("{0} does not wait for an approval")]
     NotAsked(Subject),
     #[error("{subject} is about {}, not {}", current.short(), approved.short())]
-    OtherCommit { subject: Subject, current: Commit, approved: Commit },
+    OtherCommit { subject: Subject, current: Box<Commit>, approved: Box<Commit> },
     #[error("{person} made it; somebody else has to approve it")]
     OwnWork { person: Actor },
     #[error("{person} has approved it already; it takes somebody else")]
@@ -157,6 +157,7 @@ impl Approvals {
         let open = self.gates.get(&subject).ok_or(ApprovalRefused::NotAsked(subject))?;
         if open.gate.commit != *commit {
             let (current, approved) = (open.gate.commit.clone(), commit.clone());
+            let (current, approved) = (Box::new(current), Box::new(approved));
             return Err(ApprovalRefused::OtherCommit { subject, current, approved });
         }
         if let Some(Settled::Rejected { by, reason }) = &open.settled {

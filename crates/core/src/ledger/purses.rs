@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Crew, Purpose, Reservation};
 use super::pools::Pool;
+use crate::by_task::ByTask;
 use crate::calendar::Span;
 use crate::few::FewMap;
 use crate::ids::{AgentId, MissionId, TaskId};
@@ -52,29 +53,45 @@ impl Purse {
     }
 }
 
-/// A scope of each kind at most, in the order in which refusals are looked for.
-pub(super) type Scopes = [Option<Scope>; SCOPES_MAX];
+/// What a reservation or a charge counts for: a scope of each kind at most.
+#[derive(Debug, Clone)]
+pub(super) struct Scopes {
+    account: Account,
+    session: u32,
+    pool: Option<Pool>,
+    day: u64,
+    week: u64,
+    month: u64,
+}
+
 const SCOPES_MAX: usize = 13;
 
 pub(super) fn scopes(account: &Account, at: Timestamp, session: u32, pool: Option<Pool>) -> Scopes {
-    let (mission, day) = (account.mission, Span::Day.number(at));
-    let week = Span::Week.number(at);
-    let is_council = account.purpose == Purpose::Council;
-    [
-        Some(Scope::Task(mission, account.task)),
-        Some(Scope::Agent(mission, account.agent)),
-        (account.purpose == Purpose::Retry).then_some(Scope::Retries(mission)),
-        Some(Scope::Mission(mission)),
-        Some(Scope::Session(session)),
-        is_council.then_some(Scope::CouncilDay(day)),
-        is_council.then_some(Scope::CouncilWeek(week)),
-        (account.crew == Crew::Extra).then_some(Scope::ScalingDay(day)),
-        pool.map(|pool| Scope::Pool(day, pool)),
-        Some(Scope::Day(day)),
-        Some(Scope::Week(week)),
-        Some(Scope::Month(Span::Month.number(at))),
-        Some(Scope::Project),
-    ]
+    let [day, week, month] = [Span::Day, Span::Week, Span::Month].map(|span| span.number(at));
+    Scopes { account: account.clone(), session, pool, day, week, month }
+}
+
+impl Scopes {
+    /// In the order in which refusals are looked for.
+    pub(super) fn list(&self) -> [Option<Scope>; SCOPES_MAX] {
+        let &Scopes { ref account, session, pool, day, week, month } = self;
+        let (mission, is_council) = (account.mission, account.purpose == Purpose::Council);
+        [
+            Some(Scope::Task(mission, account.task)),
+            Some(Scope::Agent(mission, account.agent)),
+            (account.purpose == Purpose::Retry).then_some(Scope::Retries(mission)),
+            Some(Scope::Mission(mission)),
+            Some(Scope::Session(session)),
+            is_council.then_some(Scope::CouncilDay(day)),
+            is_council.then_some(Scope::CouncilWeek(week)),
+            (account.crew == Crew::Extra).then_some(Scope::ScalingDay(day)),
+            pool.map(|pool| Scope::Pool(day, pool)),
+            Some(Scope::Day(day)),
+            Some(Scope::Week(week)),
+            Some(Scope::Month(month)),
+            Some(Scope::Project),
+        ]
+    }
 }
 
 impl Reservation {
@@ -107,7 +124,9 @@ type Spans = FewMap<u64, Purse>;
 struct OfMission {
     all: Purse,
     retries: Purse,
-    tasks: BTreeMap<Option<TaskId>, Purse>,
+    tasks: ByTask<Purse>,
+    /// What no task was charged for.
+    taskless: Option<Purse>,
     agents: FewMap<Option<AgentId>, Purse>,
 }
 
@@ -117,7 +136,9 @@ impl Purses {
         let found = match scope {
             Scope::Mission(mission) => of(mission).map(|of| &of.all),
             Scope::Retries(mission) => of(mission).map(|of| &of.retries),
-            Scope::Task(mission, task) => of(mission).and_then(|of| of.tasks.get(&task)),
+            Scope::Task(mission, task) => {
+                of(mission).and_then(|of| task.map_or(of.taskless.as_ref(), |id| of.tasks.get(id)))
+            }
             Scope::Agent(mission, agent) => of(mission).and_then(|of| of.agents.get(&agent)),
             Scope::Project => Some(&self.project),
             Scope::Session(number) => self.sessions.get(&u64::from(number)),
@@ -136,38 +157,47 @@ impl Purses {
         self.days.get(&day).is_some()
     }
 
-    /// Changes the purse of every scope; those of a mission are all of the same one.
+    /// Changes the purse of every scope. One after the other, not by the list: each of an attempt's
+    /// reservations passes here, and where a purse is follows from its kind.
     pub(super) fn each(&mut self, scopes: &Scopes, mut change: impl FnMut(Scope, &mut Purse)) {
-        let Some(mission) = scopes.iter().flatten().find_map(|scope| scope.mission()) else {
-            return;
-        };
+        let &Scopes { ref account, session, pool, day, week, month } = scopes;
+        let &Account { mission, task, agent, crew, purpose, .. } = account;
         let of = self.missions.entry(mission).or_default();
-        for &scope in scopes.iter().flatten() {
-            let purse = match scope {
-                Scope::Mission(_) => &mut of.all,
-                Scope::Retries(_) => &mut of.retries,
-                Scope::Task(_, task) => of.tasks.entry(task).or_default(),
-                Scope::Agent(_, agent) => of.agents.or_default(agent),
-                Scope::Project => &mut self.project,
-                Scope::Session(number) => self.sessions.or_default(u64::from(number)),
-                Scope::Day(day) => self.days.or_default(day),
-                Scope::Week(week) => self.weeks.or_default(week),
-                Scope::Month(month) => self.months.or_default(month),
-                Scope::Pool(day, pool) => self.pools.entry((day, pool)).or_default(),
-                Scope::CouncilDay(day) => self.council_days.or_default(day),
-                Scope::CouncilWeek(week) => self.council_weeks.or_default(week),
-                Scope::ScalingDay(day) => self.scaling_days.or_default(day),
-            };
-            change(scope, purse);
+        let of_task = match task {
+            Some(task) => of.tasks.or_default(task),
+            None => of.taskless.get_or_insert_default(),
+        };
+        change(Scope::Task(mission, task), of_task);
+        change(Scope::Agent(mission, agent), of.agents.or_default(agent));
+        if purpose == Purpose::Retry {
+            change(Scope::Retries(mission), &mut of.retries);
         }
+        change(Scope::Mission(mission), &mut of.all);
+        change(Scope::Session(session), self.sessions.or_default(u64::from(session)));
+        if purpose == Purpose::Council {
+            change(Scope::CouncilDay(day), self.council_days.or_default(day));
+            change(Scope::CouncilWeek(week), self.council_weeks.or_default(week));
+        }
+        if crew == Crew::Extra {
+            change(Scope::ScalingDay(day), self.scaling_days.or_default(day));
+        }
+        if let Some(pool) = pool {
+            change(Scope::Pool(day, pool), self.pools.entry((day, pool)).or_default());
+        }
+        change(Scope::Day(day), self.days.or_default(day));
+        change(Scope::Week(week), self.weeks.or_default(week));
+        change(Scope::Month(month), self.months.or_default(month));
+        change(Scope::Project, &mut self.project);
     }
 
     pub(super) fn tasks(
         &self,
         mission: MissionId,
     ) -> impl Iterator<Item = (Option<TaskId>, Purse)> {
-        let tasks = self.missions.get(&mission).into_iter().flat_map(|of| &of.tasks);
-        tasks.map(|(task, purse)| (*task, *purse))
+        self.missions.get(&mission).into_iter().flat_map(|of| {
+            let taskless = of.taskless.map(|purse| (None, purse));
+            taskless.into_iter().chain(of.tasks.iter().map(|(task, purse)| (Some(task), *purse)))
+        })
     }
 
     pub(super) fn agents(
@@ -229,16 +259,6 @@ impl Scope {
         }
     }
 
-    fn mission(self) -> Option<MissionId> {
-        match self {
-            Scope::Mission(mission)
-            | Scope::Retries(mission)
-            | Scope::Task(mission, _)
-            | Scope::Agent(mission, _) => Some(mission),
-            _ => None,
-        }
-    }
-
     /// The stretch of the calendar after which this scope begins anew.
     #[must_use]
     pub fn span(self) -> Option<(Span, u64)> {
@@ -254,6 +274,36 @@ impl Scope {
             | Scope::Retries(_)
             | Scope::Task(..)
             | Scope::Agent(..) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Role;
+    use crate::plan::Priority;
+
+    /// A purse that a refusal looks at and no reservation counts in would let anything pass.
+    #[test]
+    fn every_scope_that_is_listed_is_changed_once() {
+        let agent = Some(AgentId { role: Role::Developer, seat: 1 });
+        for purpose in [Purpose::Work, Purpose::Retry, Purpose::Council] {
+            for (crew, task) in [(Crew::Standing, Some(TaskId(7))), (Crew::Extra, None)] {
+                let (mission, priority) = (MissionId(3), Priority::Medium);
+                let account = Account { mission, task, agent, crew, purpose, priority };
+                let pool = (crew == Crew::Extra).then_some(Pool::FIRST);
+                let scopes = scopes(&account, Timestamp(1 << 40), 2, pool);
+                let mut purses = Purses::default();
+                let mut changed = Vec::new();
+                purses.each(&scopes, |scope, purse| {
+                    purse.spent += Usd::cents(1);
+                    changed.push(scope);
+                });
+                let listed: Vec<Scope> = scopes.list().into_iter().flatten().collect();
+                assert_eq!(changed, listed);
+                assert!(listed.iter().all(|scope| purses.get(*scope).spent == Usd::cents(1)));
+            }
         }
     }
 }

@@ -203,7 +203,7 @@ impl Ledger {
             None => purses::scopes(&charge.account, charge.at, session, None),
         };
         let mut warnings = Vec::new();
-        for scope in scopes.into_iter().flatten() {
+        for scope in scopes.list().into_iter().flatten() {
             let before = self.purse(scope).spent;
             let spent = before + charge.usd;
             let limit = Limit::of(scope);

@@ -54,13 +54,6 @@ impl Paths {
     }
 }
 
-/// What a plan has to know of a change that waits for its turn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Waiting {
-    pub paths: Paths,
-    pub company: Company,
-}
-
 /// Best priority first, then the order of arrival.
 pub(super) type Key = (Reverse<i64>, u64, TaskId);
 
@@ -93,10 +86,6 @@ pub(super) enum Place {
 }
 
 impl Entry {
-    pub fn waiting(&self) -> Waiting {
-        Waiting { paths: self.change.paths.clone(), company: self.company }
-    }
-
     pub fn key(&self) -> Key {
         (Reverse(self.change.priority), self.arrival, self.change.task)
     }

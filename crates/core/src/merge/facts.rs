@@ -1,8 +1,6 @@
 //! What happened to the queue. Each method is one fact of the journal, and total: a fact about
 //! something that is no longer there changes nothing.
 
-use std::collections::btree_map;
-
 use super::change::{Change, Company, Entry, Paths, Place};
 use super::lane::{Lane, LaneId, LaneStage, Step};
 use super::plan::LanePlan;
@@ -14,7 +12,9 @@ impl MergeQueue {
     pub fn enqueued(&mut self, change: Change) {
         let (task, arrival) = (change.task, self.next_arrival);
         let held_up = self.is_held_up(&change.paths);
-        let btree_map::Entry::Vacant(place) = self.entries.entry(task) else { return };
+        if self.entries.get(task).is_some() {
+            return;
+        }
         for need in &change.needs {
             self.needed_by.entry(*need).or_default().insert(task);
         }
@@ -22,9 +22,9 @@ impl MergeQueue {
         let (company, waiting) = (Company::Any, Place::Waiting);
         let entry = Entry { change, arrival, rebases: 0, company, place: waiting };
         if entry.change.needs.is_empty() {
-            self.ready.insert(entry.key(), entry.waiting());
+            self.ready.insert(entry.key());
         }
-        place.insert(entry);
+        self.entries.insert(task, Box::new(entry));
         self.hear(if held_up { News::HeldUp } else { News::Order });
     }
 
@@ -32,7 +32,7 @@ impl MergeQueue {
     pub fn withdrawn(&mut self, task: TaskId) {
         self.leave(task);
         self.rebasing.remove(&task);
-        let Some(entry) = self.entries.remove(&task) else { return };
+        let Some(entry) = self.entries.remove(task) else { return };
         self.hear(News::Order);
         self.ready.remove(&entry.key());
         for need in &entry.change.needs {
@@ -50,9 +50,9 @@ impl MergeQueue {
         let places = [(&plan.members, Place::Lane(id)), (&plan.behind, Place::Behind(id))];
         for (tasks, place) in places {
             for task in tasks {
-                let Some(entry) = self.entries.get_mut(task) else { continue };
+                let Some(entry) = self.entries.get_mut(*task) else { continue };
                 entry.place = place;
-                let was_ready = self.ready.remove(&entry.key()).is_some();
+                let was_ready = self.ready.remove(&entry.key());
                 self.sight = self.sight.saturating_sub(usize::from(was_ready));
             }
         }
@@ -117,7 +117,7 @@ impl MergeQueue {
     pub fn halved(&mut self, lane: LaneId) {
         let Some(lane) = self.dissolve(lane) else { return };
         for task in &lane.members {
-            if let Some(entry) = self.entries.get_mut(task) {
+            if let Some(entry) = self.entries.get_mut(*task) {
                 entry.place = Place::Suspect;
             }
         }
@@ -151,16 +151,16 @@ impl MergeQueue {
         for task in lane.members {
             self.withdrawn(task);
             for dependent in self.needed_by.remove(&task).unwrap_or_default() {
-                let Some(entry) = self.entries.get_mut(&dependent) else { continue };
+                let Some(entry) = self.entries.get_mut(dependent) else { continue };
                 entry.change.needs.remove(&task);
                 if entry.place == Place::Waiting && entry.change.needs.is_empty() {
-                    self.ready.insert(entry.key(), entry.waiting());
+                    self.ready.insert(entry.key());
                 }
             }
         }
         if !lane.behind.is_empty() {
             for task in &lane.behind {
-                if let Some(entry) = self.entries.get_mut(task) {
+                if let Some(entry) = self.entries.get_mut(*task) {
                     entry.place = Place::Suspect;
                 }
             }
@@ -182,7 +182,7 @@ impl MergeQueue {
     /// It conflicted in company and is tried alone.
     pub fn set_aside(&mut self, task: TaskId) {
         self.leave(task);
-        if let Some(entry) = self.entries.get_mut(&task) {
+        if let Some(entry) = self.entries.get_mut(task) {
             entry.company = Company::Alone;
             self.wait(task);
         }
@@ -190,7 +190,7 @@ impl MergeQueue {
 
     pub fn rebase_started(&mut self, task: TaskId) {
         self.leave(task);
-        if let Some(entry) = self.entries.get_mut(&task) {
+        if let Some(entry) = self.entries.get_mut(task) {
             let key = entry.key();
             (entry.place, entry.company) = (Place::Rebasing, Company::Any);
             entry.rebases = entry.rebases.saturating_add(1);
@@ -200,7 +200,7 @@ impl MergeQueue {
     }
 
     pub fn rebased(&mut self, task: TaskId, commit: Commit, paths: Paths) {
-        let Some(entry) = self.entries.get_mut(&task) else { return };
+        let Some(entry) = self.entries.get_mut(task) else { return };
         if entry.place == Place::Rebasing {
             (entry.change.commit, entry.change.paths) = (commit, paths);
             self.hear(News::Order);
@@ -230,16 +230,16 @@ impl MergeQueue {
     }
 
     fn wait(&mut self, task: TaskId) {
-        let Some(entry) = self.entries.get_mut(&task) else { return };
+        let Some(entry) = self.entries.get_mut(task) else { return };
         entry.place = Place::Waiting;
         if entry.change.needs.is_empty() {
-            self.ready.insert(entry.key(), entry.waiting());
+            self.ready.insert(entry.key());
         }
     }
 
     /// Takes a change out of its lane or its group; the rest goes on without it.
     fn leave(&mut self, task: TaskId) {
-        let Some(place) = self.entries.get(&task).map(|entry| entry.place) else { return };
+        let Some(place) = self.entries.get(task).map(|entry| entry.place) else { return };
         self.hear(News::Order);
         match place {
             Place::Waiting | Place::Rebasing => {}

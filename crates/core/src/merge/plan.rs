@@ -100,7 +100,7 @@ impl MergeQueue {
     pub(crate) fn plan_on(&self, planned: &mut Vec<LanePlan>) {
         let is_first = planned.first().is_some_and(|first| {
             let alone = |task: &TaskId| {
-                self.entries.get(task).is_some_and(|entry| entry.company == Company::Alone)
+                self.entries.get(*task).is_some_and(|entry| entry.company == Company::Alone)
             };
             let formed = self.lanes.last().map(|lane| (&lane.members, &lane.behind));
             formed == Some((&first.members, &first.behind))
@@ -117,7 +117,7 @@ impl MergeQueue {
     /// theirs, or there is no room beside them.
     pub(super) fn is_held_up(&self, paths: &Paths) -> bool {
         let meets = |other: &TaskId| {
-            let other = self.entries.get(other);
+            let other = self.entries.get(*other);
             other.is_some_and(|other| other.change.paths.overlaps(paths))
         };
         self.lanes.len() >= self.policy.lanes_max as usize
@@ -125,7 +125,7 @@ impl MergeQueue {
     }
 
     fn take<'a>(&'a self, files: &mut Files<'a>, tasks: &[TaskId]) {
-        for entry in tasks.iter().filter_map(|task| self.entries.get(task)) {
+        for entry in tasks.iter().filter_map(|task| self.entries.get(*task)) {
             files.add(&entry.change.paths);
         }
     }
@@ -135,7 +135,7 @@ impl MergeQueue {
         for group in self.suspects.iter().take(limits::MERGE_LOOKAHEAD_MAX) {
             let free = group
                 .iter()
-                .filter_map(|task| self.entries.get(task))
+                .filter_map(|task| self.entries.get(*task))
                 .all(|entry| !draft.taken.overlaps(&entry.change.paths));
             self.take(&mut draft.taken, group);
             if free && draft.lanes.len() < draft.room {
@@ -149,7 +149,8 @@ impl MergeQueue {
 
     fn plan_ready<'a>(&'a self, draft: &mut Draft<'a>, probes: usize) {
         let batch_max = self.policy.batch_changes_max as usize;
-        for ((_, _, task), waiting) in self.ready.iter().take(self.sight) {
+        for (_, _, task) in self.ready.iter().take(self.sight) {
+            let Some(waiting) = self.entries.get(*task) else { continue };
             if waiting.company == Company::Alone {
                 // It needs the queue for itself: nobody behind it starts before it had its turn.
                 if draft.lanes.is_empty() && self.lanes.is_empty() {
@@ -158,7 +159,7 @@ impl MergeQueue {
                 }
                 return;
             }
-            let paths = &waiting.paths;
+            let paths = &waiting.change.paths;
             // It waits, and takes nothing that is not taken.
             if draft.taken.covers(paths) {
                 continue;
@@ -183,11 +184,14 @@ impl MergeQueue {
         index: usize,
         batch_max: usize,
     ) {
+        if !self.needed_by.contains_key(&task) {
+            return;
+        }
         let mut open = vec![task];
         while let Some(done) = open.pop() {
             let dependents = self.needed_by.get(&done).into_iter().flatten();
             for next in dependents.take(limits::MERGE_LOOKAHEAD_MAX) {
-                let Some(entry) = self.entries.get(next) else { continue };
+                let Some(entry) = self.entries.get(*next) else { continue };
                 let (members, paths) = (&draft.lanes[index].plan.members, &entry.change.paths);
                 let others = draft.lanes.iter().enumerate().filter(|(other, _)| *other != index);
                 let fits = members.len() < batch_max

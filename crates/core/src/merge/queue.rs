@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-use super::change::{Entry, Key, Place, Waiting};
+use super::change::{Entry, Key, Place};
 use super::lane::{Lane, LaneId, LaneStage, Step, Work};
 use super::policy::MergePolicy;
 use super::verdict::StaleWork;
+use crate::by_task::ByTask;
 use crate::ids::{Commit, TaskId};
 use crate::{activity, limits};
 
@@ -14,9 +15,9 @@ use crate::{activity, limits};
 pub struct MergeQueue {
     pub(super) policy: MergePolicy,
     pub(super) tip: Commit,
-    pub(super) entries: BTreeMap<TaskId, Entry>,
-    /// Those that wait and need nothing that has not landed, with what a plan has to know.
-    pub(super) ready: BTreeMap<Key, Waiting>,
+    pub(super) entries: ByTask<Box<Entry>>,
+    /// Those that wait and need nothing that has not landed.
+    pub(super) ready: BTreeSet<Key>,
     pub(super) needed_by: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// In the order in which they will land; each is built on the one before.
     pub(super) lanes: Vec<Lane>,
@@ -90,8 +91,8 @@ impl MergeQueue {
         MergeQueue {
             policy,
             tip,
-            entries: BTreeMap::new(),
-            ready: BTreeMap::new(),
+            entries: ByTask::default(),
+            ready: BTreeSet::new(),
             needed_by: BTreeMap::new(),
             lanes: Vec::new(),
             suspects: VecDeque::new(),
@@ -125,7 +126,7 @@ impl MergeQueue {
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.len() == 0
     }
 
     /// The changes of a lane, in the order in which they are applied.
@@ -142,13 +143,17 @@ impl MergeQueue {
     /// Everything that should be in flight: at most one piece of work a lane.
     #[must_use]
     pub fn due(&self) -> Vec<Work> {
+        self.all_due().collect()
+    }
+
+    pub(crate) fn all_due(&self) -> impl Iterator<Item = Work> {
         let lanes = (0..self.lanes.len()).filter_map(|index| self.work(index));
         let rebase = |task: &TaskId| {
-            let (change, onto) = (self.entries.get(task)?.change.commit.clone(), self.tip.clone());
+            let (change, onto) = (self.entries.get(*task)?.change.commit.clone(), self.tip.clone());
             Some(Work::Rebase { task: *task, change, onto })
         };
         let measure = self.measuring.then(|| Work::Measure { tip: self.tip.clone() });
-        lanes.chain(self.rebasing.iter().filter_map(rebase)).chain(measure).collect()
+        lanes.chain(self.rebasing.iter().filter_map(rebase)).chain(measure)
     }
 
     /// What is to be done for one lane.
@@ -165,7 +170,7 @@ impl MergeQueue {
 
     #[must_use]
     pub fn lane_of(&self, task: TaskId) -> Option<LaneId> {
-        match self.entries.get(&task)?.place {
+        match self.entries.get(task)?.place {
             Place::Lane(lane) => Some(lane),
             Place::Waiting | Place::Behind(_) | Place::Suspect | Place::Rebasing => None,
         }
@@ -197,8 +202,9 @@ impl MergeQueue {
         match &lane.stage {
             LaneStage::Building => {
                 let commit =
-                    |task: &TaskId| Some((*task, self.entries.get(task)?.change.commit.clone()));
-                let changes = lane.members.iter().filter_map(commit).collect();
+                    |task: &TaskId| Some((*task, self.entries.get(*task)?.change.commit.clone()));
+                let mut changes = Vec::with_capacity(lane.members.len());
+                changes.extend(lane.members.iter().filter_map(commit));
                 Some(Work::Build { lane: lane.id, onto: self.onto(index)?.clone(), changes })
             }
             LaneStage::Testing { candidate, failed, .. } => {
@@ -224,7 +230,7 @@ impl MergeQueue {
     /// Why a change has not landed; None if it is not here.
     #[must_use]
     pub fn standing(&self, task: TaskId) -> Option<Standing> {
-        let entry = self.entries.get(&task)?;
+        let entry = self.entries.get(task)?;
         Some(match entry.place {
             Place::Waiting => match entry.change.needs.first() {
                 Some(first) => Standing::Needs { first: *first, count: entry.change.needs.len() },

@@ -119,7 +119,7 @@ impl MergeQueue {
         if !found.members.contains(&task) {
             return Err(StaleWork::NotAboard { lane, task });
         }
-        let entry = self.entries.get(&task);
+        let entry = self.entries.get(task);
         let alone = found.members.len() == 1 && index == 0;
         Ok(match entry {
             Some(entry) if !alone && entry.company == Company::Any => AfterConflict::TryAlone,

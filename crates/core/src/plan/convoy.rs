@@ -77,6 +77,7 @@ impl Convoys {
     /// Who of these should take the task for the sake of its story, if any should before others.
     #[must_use]
     pub fn prefers(&self, agents: &[AgentId], task: &str) -> Option<AgentId> {
+        self.by_task.get(task)?;
         let standing = |agent: AgentId| self.standing(agent, task);
         let best = agents.iter().copied().min_by_key(|agent| standing(*agent))?;
         match standing(best) {

@@ -44,7 +44,7 @@ pub enum Because {
         path: Arc<str>,
     },
     Domain {
-        domain: String,
+        domain: Arc<str>,
     },
     LeastLoaded {
         received: u32,
@@ -103,7 +103,7 @@ impl Assignments {
             }
             for (_, agent) in &by_load {
                 if let Some(domain) = rules.domains.shared(*agent, work.domains) {
-                    let because = Because::Domain { domain: domain.to_owned() };
+                    let because = Because::Domain { domain: domain.into() };
                     return Some(Assigned { agent: *agent, because });
                 }
             }

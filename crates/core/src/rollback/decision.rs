@@ -53,7 +53,7 @@ impl Landings {
 
     /// The whole of what falls with a task; always for a person to confirm (GIT-15).
     pub fn cascade(&self, task: TaskId) -> Result<Cascade, RollbackRefused> {
-        self.landed.get(&task).ok_or(RollbackRefused::NotLanded(task))?;
+        self.landed.get(task).ok_or(RollbackRefused::NotLanded(task))?;
         let closure = self.closure(BTreeSet::from([task]))?;
         self.together(&closure, Confirmation::Needed)
     }
@@ -80,11 +80,11 @@ impl Landings {
     /// How one task that landed is reversed.
     #[must_use]
     pub fn revert(&self, task: TaskId) -> Option<Revert> {
-        self.landed.get(&task).map(Landed::revert)
+        self.landed.get(task).map(|landed| landed.revert())
     }
 
     fn single(&self, task: TaskId) -> Result<&Landed, RollbackRefused> {
-        let landed = self.landed.get(&task).ok_or(RollbackRefused::NotLanded(task))?;
+        let landed = self.landed.get(task).ok_or(RollbackRefused::NotLanded(task))?;
         self.reversible(task)?;
         match self.dependents.get(&task).map(BTreeSet::len) {
             None => Ok(landed),
@@ -104,7 +104,7 @@ impl Landings {
         }
         let retest = self.earlier_others(tasks)?;
         let mut landed: Vec<&Landed> =
-            tasks.iter().filter_map(|task| self.landed.get(task)).collect();
+            tasks.iter().filter_map(|task| self.landed.get(*task)).map(Box::as_ref).collect();
         // Nothing lands before what it needs, so the order of landing is an order of dependencies.
         landed.sort_by_key(|landed| std::cmp::Reverse(landed.place));
         let reverts = landed.into_iter().map(Landed::revert).collect();
@@ -116,7 +116,7 @@ impl Landings {
         let mut open: Vec<TaskId> = tasks.iter().copied().collect();
         let mut closure = tasks;
         while let Some(task) = open.pop() {
-            let wave = self.landed.get(&task).and_then(|landed| landed.landing.wave);
+            let wave = self.landed.get(task).and_then(|landed| landed.landing.wave);
             let mates = wave.and_then(|wave| self.waves.get(&wave));
             let built_on = self.dependents.get(&task);
             for falls in built_on.into_iter().chain(mates).flatten() {
@@ -146,8 +146,8 @@ impl Landings {
 
     /// Whether `other` landed after one of `tasks` with which it shares a file.
     fn is_later(&self, other: TaskId, tasks: &BTreeSet<TaskId>) -> bool {
-        let Some(other) = self.landed.get(&other) else { return false };
-        let mut shared = tasks.iter().filter_map(|task| self.landed.get(task));
+        let Some(other) = self.landed.get(other) else { return false };
+        let mut shared = tasks.iter().filter_map(|task| self.landed.get(*task));
         shared.any(|task| {
             task.place < other.place && task.landing.paths.overlaps(&other.landing.paths)
         })
@@ -163,7 +163,7 @@ impl Landings {
         // With nobody else around, it does not matter which files.
         let unknown = unknown.filter(|_| self.landed.len() > tasks.len());
         if let Some(task) = unknown.or_else(|| self.boundless.iter().find(stays)) {
-            let task = self.landed.get(task).map(|landed| landed.landing.name.clone());
+            let task = self.landed.get(*task).map(|landed| landed.landing.name.clone());
             return Err(RollbackRefused::FilesUnknown { task: task.unwrap_or_default() });
         }
         let mut others = BTreeSet::new();
@@ -178,7 +178,7 @@ impl Landings {
     }
 
     fn files<'a>(&'a self, tasks: &'a BTreeSet<TaskId>) -> impl Iterator<Item = &'a str> {
-        let landed = tasks.iter().filter_map(|task| self.landed.get(task));
+        let landed = tasks.iter().filter_map(|task| self.landed.get(*task));
         let known = landed.filter_map(|landed| match &landed.landing.paths {
             Paths::Known(files) => Some(files.iter()),
             Paths::Unknown => None,

@@ -1,11 +1,11 @@
 //! What landed, in which order, on which files, and who was built on whom.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::refusal::{Irreversible, RollbackRefused};
+use crate::by_task::ByTask;
 use crate::ids::{Commit, TaskId};
 use crate::merge::Paths;
 
@@ -64,7 +64,7 @@ pub(super) struct Landed {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Landings {
-    pub(super) landed: BTreeMap<TaskId, Landed>,
+    pub(super) landed: ByTask<Box<Landed>>,
     pub(super) by_file: BTreeMap<String, BTreeSet<TaskId>>,
     /// Those of whose files nothing is known.
     pub(super) boundless: BTreeSet<TaskId>,
@@ -76,13 +76,13 @@ pub struct Landings {
 impl Landings {
     #[must_use]
     pub fn landing(&self, task: TaskId) -> Option<&Landing> {
-        self.landed.get(&task).map(|landed| &landed.landing)
+        self.landed.get(task).map(|landed| &landed.landing)
     }
 
     /// `rollback_possible` of GIT-20 and GIT-21, with the reason if it is not. Its tree is no reason:
     /// all that an attempt leaves, untracked files too, is in its commit, so none lands half.
     pub fn reversible(&self, task: TaskId) -> Result<(), RollbackRefused> {
-        let landed = self.landed.get(&task).ok_or(RollbackRefused::NotLanded(task))?;
+        let landed = self.landed.get(task).ok_or(RollbackRefused::NotLanded(task))?;
         let Landing { migration, word, .. } = landed.landing;
         let because = match (migration, word) {
             (Migration::OneWay, _) => Irreversible::Migration,
@@ -94,7 +94,9 @@ impl Landings {
 
     pub fn landed(&mut self, landing: Landing) {
         let task = landing.task;
-        let Entry::Vacant(slot) = self.landed.entry(task) else { return };
+        if self.landed.get(task).is_some() {
+            return;
+        }
         match &landing.paths {
             Paths::Known(files) => {
                 for file in files.iter() {
@@ -116,12 +118,13 @@ impl Landings {
         }
         let place = self.next_place;
         self.next_place += 1;
-        slot.insert(Landed { landing, place });
+        self.landed.insert(task, Box::new(Landed { landing, place }));
     }
 
     /// Its commits were reversed on the target.
     pub fn rolled_back(&mut self, task: TaskId) {
-        let Some(Landed { landing, .. }) = self.landed.remove(&task) else { return };
+        let Some(landed) = self.landed.remove(task) else { return };
+        let landing = landed.landing;
         self.boundless.remove(&task);
         if let Paths::Known(files) = &landing.paths {
             for file in files.iter() {

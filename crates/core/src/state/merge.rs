@@ -61,8 +61,8 @@ impl State {
         steps: &[Step],
     ) -> Vec<Event> {
         let (id, onto) = (mission.id, onto.clone());
-        let mut events =
-            vec![Event::LaneBuilt { mission: id, fence, lane, onto, steps: steps.to_vec() }];
+        let mut events = Vec::with_capacity(2);
+        events.push(Event::LaneBuilt { mission: id, fence, lane, onto, steps: steps.to_vec() });
         // The gate may have checked this very commit already.
         let seen = match steps {
             [only] => {
@@ -264,11 +264,12 @@ impl State {
         now: Timestamp,
     ) -> Vec<Event> {
         let commit = commit.clone();
-        let mut events =
-            vec![Event::LaneLanded { mission: mission.id, fence, lane, commit: commit.clone() }];
+        let brings = queue.brings(lane);
+        let mut events = Vec::with_capacity(brings.len() + 1);
+        events.push(Event::LaneLanded { mission: mission.id, fence, lane, commit: commit.clone() });
         let mut counts = mission.counts;
         let mut rolling = mission.merging.rollbacks.len();
-        for (task, before, commit) in queue.brings(lane) {
+        for (task, before, commit) in brings {
             let Some(taken_back) = mission.merging.rollbacks.get(&task) else {
                 let onto = Some(before);
                 events.push(Event::TaskMerged { task, fence, commit, onto, at: now });

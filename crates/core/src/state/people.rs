@@ -50,7 +50,7 @@ impl State {
                 request: request.clone(),
                 goal: goal.to_owned(),
                 target: target.to_owned(),
-                base: base.clone(),
+                base: Box::new(base.clone()),
                 branch,
                 policy: Box::new(policy),
                 by: by.clone(),
@@ -169,8 +169,8 @@ impl State {
         if proposed != commit {
             return Err(Refusal::OtherCommit {
                 mission: id,
-                proposed: proposed.clone(),
-                approved: commit.clone(),
+                proposed: Box::new(proposed.clone()),
+                approved: Box::new(commit.clone()),
             });
         }
         person(by)?;

@@ -31,10 +31,6 @@ impl State {
     ) -> Decision {
         let lease = self.lease_or_refuse(fence)?;
         let (task, mission) = self.task_or_refuse(lease.task)?;
-        let charged = match *spent == Spending::default() {
-            true => Vec::new(),
-            false => self.charge_for(fence, task.id, self.uncharged(lease), spent, now),
-        };
         let unpriced = spent.unpriced.as_ref().map(|model| {
             let message = format!("no price is known for the model {model:?}");
             AttemptOutcome::Failed(Failure::new(FailureKind::Budget, &message))
@@ -57,7 +53,10 @@ impl State {
                 self.abandon((task, mission), fence, failure, now)
             }
         };
-        events.splice(..0, charged);
+        if *spent != Spending::default() {
+            let charged = self.charge_for(fence, task.id, self.uncharged(lease), spent, now);
+            events.splice(..0, charged);
+        }
         self.pay_before_asking(&mut events, fence, now);
         events.extend(self.judge_provider(lease, fence, outcome, now));
         let paused = events.iter().any(|event| matches!(event, Event::MissionPaused { .. }));

@@ -90,6 +90,7 @@ fn an_approval_is_pinned_to_its_commit_and_ends_with_a_new_one() {
     assert_eq!(approvals.standing(MERGE, &commit(1)), GateStanding::NotAsked);
     assert_eq!(approvals.standing(MERGE, &commit(2)), GateStanding::Waiting { have: 0, need: 1 });
     let (subject, current, approved) = (MERGE, commit(2), commit(1));
+    let (current, approved) = (Box::new(current), Box::new(approved));
     let other = ApprovalRefused::OtherCommit { subject, current, approved };
     assert_eq!(approvals.approve(&people(), MERGE, &commit(1), &who("rob")), Err(other));
     say_yes(&mut approvals, "rob", commit(1));

@@ -48,7 +48,7 @@ impl Facts {
                 let facts = MissionFacts {
                     policy: (**policy).clone(),
                     branch: branch.clone(),
-                    base: base.clone(),
+                    base: (**base).clone(),
                     paused: false,
                     ended: false,
                     proposed: None,

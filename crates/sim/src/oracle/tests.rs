@@ -38,7 +38,7 @@ fn judge(then: Vec<Event>) -> Result<(), String> {
             request: RequestId("r".into()),
             goal: "g".into(),
             target: "main".into(),
-            base: root.clone(),
+            base: Box::new(root.clone()),
             branch: "kapelle/m1".into(),
             policy: Box::new(Policy::default()),
             by: Actor("ada".into()),

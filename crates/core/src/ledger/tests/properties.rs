@@ -146,12 +146,12 @@ impl Run {
 
     fn nth_open(&self, of: usize) -> Option<&Open> {
         let count = self.ledger.open.len();
-        self.ledger.open.iter().nth(of.checked_rem(count)?).map(|(_, open)| &**open)
+        self.ledger.open.iter().nth(of.checked_rem(count)?).map(|(_, open)| open)
     }
 
     fn record(&mut self, fact: Fact) {
         if let Fact::Reserved(reservation) = &fact {
-            self.scopes_seen.extend(reservation.scopes().into_iter().flatten());
+            self.scopes_seen.extend(reservation.scopes().list().into_iter().flatten());
         }
         apply(&mut self.ledger, &fact);
         self.facts.push(fact);
@@ -210,7 +210,8 @@ impl Run {
                 prop_assert!(purse.committed() <= cap + purse.excess, "{scope:?}: {purse:?}");
             }
             let open = self.ledger.open.iter().map(|(_, open)| open);
-            let counted = open.filter(|open| open.reservation.scopes().contains(&Some(*scope)));
+            let counted =
+                open.filter(|open| open.reservation.scopes().list().contains(&Some(*scope)));
             let reserved = counted.fold(Usd::ZERO, |sum, open| sum + open.left);
             prop_assert_eq!(purse.reserved, reserved, "{:?}", scope);
         }

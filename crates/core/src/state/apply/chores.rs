@@ -142,6 +142,8 @@ impl State {
             }
             t.accepted = Some(change.clone());
             t.accepted_by_phase.retain(|(phase, _)| *phase < t.phase);
+            // One is all that most have, and they have it for good.
+            t.accepted_by_phase.reserve_exact(1);
             t.accepted_by_phase.push((t.phase, change.clone()));
             t.unfinished = None;
             t.resume = None;

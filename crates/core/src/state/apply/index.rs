@@ -89,9 +89,16 @@ impl State {
         effect: Effect,
     ) {
         self.fences_given = self.fences_given.max(fence.0);
+        let of_queue = match &live {
+            Live::Chore { chore, .. } => Some(*chore).filter(|chore| chore.is_of_queue()),
+            Live::Attempt(_) => None,
+        };
         self.live.insert(fence, live);
         self.with_mission(mission, |m| {
             m.live.insert(fence);
+            if let Some(chore) = of_queue {
+                m.merging.running.insert(fence, chore);
+            }
         });
         self.due.insert(fence, effect);
     }
@@ -102,8 +109,7 @@ impl State {
         let mission = match &live {
             Live::Chore { mission, .. } => *mission,
             Live::Attempt(lease) => {
-                self.attempt_timers.remove(&(lease.expires_at, Timer::Lease(fence)));
-                self.attempt_timers.remove(&(lease.deadline, Timer::Deadline(fence)));
+                self.attempt_timers.remove(&lease.timer(fence));
                 self.release_seat(lease.agent);
                 self.schedule.runners.ended(lease.agent.role);
                 self.schedule.launches.ended(fence);
@@ -113,6 +119,7 @@ impl State {
         };
         self.with_mission(mission, |m| {
             m.live.remove(&fence);
+            m.merging.running.remove(&fence);
             m.merging.stale.remove(&fence);
         });
         Some(live)

@@ -9,10 +9,10 @@ use crate::ids::{Commit, MissionId, TaskId};
 use crate::merge::{
     AfterConflict, AfterTests, Change, LaneId, LanePlan, MergeQueue, News, Paths, Work,
 };
-use crate::mission::Mission;
+use crate::mission::{Merging, Mission};
 use crate::plan::TaskKind;
 use crate::rollback::{Landing, Migration, Revert, Word};
-use crate::state::{Live, State, gate};
+use crate::state::{State, gate};
 use crate::task::{Stage, Task};
 use crate::time::Timestamp;
 
@@ -269,11 +269,7 @@ impl State {
             Some(&due[place].1)
         };
         let (mut stale, mut running) = (BTreeSet::new(), Vec::new());
-        for fence in &mission.live {
-            let Some(Live::Chore { chore, .. }) = self.live.get(fence) else { continue };
-            if !chore.is_of_queue() {
-                continue;
-            }
+        for (fence, chore) in mission.merging.running.iter() {
             let runs = wanted(chore).zip(self.due.get(*fence));
             if runs.is_some_and(|(work, effect)| effect.performs(work)) {
                 running.push(*chore);
@@ -281,52 +277,39 @@ impl State {
                 stale.insert(*fence);
             }
         }
-        let waits =
-            |chore: &Chore| !running.contains(chore) && !mission.merging.parked.contains(chore);
-        let chores: Vec<Chore> = due.iter().map(|(chore, _)| *chore).filter(waits).collect();
-        let mut aboard: Vec<TaskId> = queue.aboard().map(|(task, ..)| task).collect();
-        aboard.sort_unstable();
-        let moves = self.stages(mission, queue, &aboard);
         self.with_mission(id, |m| {
+            let parked = &m.merging.parked;
+            let waits = |chore: &Chore| !running.contains(chore) && !parked.contains(chore);
             m.chores.retain(|chore| !chore.is_of_queue());
-            m.chores.extend(chores);
+            m.chores.extend(due.iter().map(|(chore, _)| *chore).filter(waits));
             m.merging.stale = stale;
-            m.merging.aboard = aboard;
         });
-        for (task, stage) in moves {
-            // From one place in the queue to another: nothing but the task itself knows of it.
-            self.with_task(task, |task| task.stage = stage);
-        }
+        self.sync_stages(id);
     }
 
-    /// The tasks that are not in the stage that the queue has them in: those in a lane, and those
-    /// that were in one when somebody last looked.
-    fn stages(
-        &self,
-        mission: &Mission,
-        queue: &MergeQueue,
-        aboard: &[TaskId],
-    ) -> Vec<(TaskId, Stage)> {
-        let mut moves = Vec::new();
+    /// Puts tasks into the stage that the queue has them in: those in a lane, and those that were
+    /// in one when somebody last looked. From one place in the queue to another, so nothing but
+    /// the task itself knows of it.
+    fn sync_stages(&mut self, id: MissionId) {
+        let State { missions, tasks, .. } = self;
+        let Some(mission) = missions.get_mut((id.0 as usize).wrapping_sub(1)) else { return };
+        let Merging { queue: Some(queue), aboard, .. } = &mut mission.merging else { return };
         for (id, candidate, checked) in queue.aboard() {
-            let Some(task) = self.task(id).filter(|task| State::is_merging(&task.stage)) else {
-                continue;
-            };
-            let is_there = matches!(&task.stage, Stage::Merging { candidate: c, checked: k }
+            let Some(stage) = merging_stage(tasks, id) else { continue };
+            let is_there = matches!(&*stage, Stage::Merging { candidate: c, checked: k }
                 if c.as_ref() == candidate && *k == checked);
             if !is_there {
-                moves.push((id, Stage::Merging { candidate: candidate.cloned(), checked }));
+                *stage = Stage::Merging { candidate: candidate.cloned(), checked };
             }
         }
-        let left = mission.merging.aboard.iter().filter(|id| aboard.binary_search(id).is_err());
-        for &id in left.filter(|id| queue.standing(**id).is_some()) {
-            let stage = self.task(id).map(|task| &task.stage);
-            if stage.is_some_and(|stage| State::is_merging(stage) && *stage != Stage::Queued) {
-                moves.push((id, Stage::Queued));
+        for &id in aboard.iter().filter(|id| queue.lane_of(**id).is_none()) {
+            if let Some(stage) = queue.standing(id).and_then(|_| merging_stage(tasks, id)) {
+                *stage = Stage::Queued;
             }
         }
-        moves.sort_unstable_by_key(|(id, _)| *id);
-        moves
+        aboard.clear();
+        aboard.extend(queue.aboard().map(|(task, ..)| task));
+        aboard.sort_unstable();
     }
 
     pub(in crate::state) fn queue_effect(&self, mission: &Mission, chore: Chore) -> Option<Effect> {
@@ -365,7 +348,7 @@ impl State {
 
     fn merge_of(&self, task: TaskId, change: Commit) -> Merge {
         let named = self.task(task).map(|t| ["merge ", t.name(), " ", &t.plan.title].concat());
-        Merge { task, change, message: named.unwrap_or_default().into() }
+        Merge { task, change, message: named.unwrap_or_default() }
     }
 
     /// The chore that stands for one of a journal from before there were lanes: a lane of one.
@@ -416,7 +399,7 @@ fn wanted(mission: &Mission, queue: &MergeQueue) -> Vec<(Chore, Work)> {
         let (change, onto) = (queue.tip().clone(), queue.tip().clone());
         (Chore::Revert(*task), Work::Rebase { task: *task, change, onto })
     });
-    let due = queue.due().into_iter().map(|work| (named(mission, &work), work));
+    let due = queue.all_due().map(|work| (named(mission, &work), work));
     let mut wanted: Vec<(Chore, Work)> = due.chain(reverts).collect();
     wanted.sort_unstable_by_key(|(chore, _)| *chore);
     wanted
@@ -435,6 +418,12 @@ fn named(mission: &Mission, work: &Work) -> Chore {
         Work::Rebase { task, .. } => Chore::Rebase(*task),
         Work::Measure { .. } => Chore::Baseline(mission.id),
     }
+}
+
+/// The stage of a task, if that is one of those that a change in the queue goes through.
+fn merging_stage(tasks: &mut [Task], id: TaskId) -> Option<&mut Stage> {
+    let task = tasks.get_mut((id.0 as usize).checked_sub(1)?)?;
+    State::is_merging(&task.stage).then_some(&mut task.stage)
 }
 
 fn judge(queue: &mut MergeQueue, lane: LaneId, candidate: &Commit, verdict: &AfterTests) {
@@ -460,11 +449,11 @@ fn migration_of(task: &Task) -> Migration {
     };
     // Where every framework that we know of puts them; what is in a file git cannot tell us.
     let is_migration = |path: &String| {
-        let mut folders = path.split('/').rev().skip(1).peekable();
+        let mut folders = path.as_bytes().rsplit(|byte| *byte == b'/').skip(1).peekable();
         while let Some(folder) = folders.next() {
             match folder {
-                "migrations" | "migrate" | "migration" => return true,
-                "versions" if folders.peek().is_some_and(|of| of.ends_with("alembic")) => {
+                b"migrations" | b"migrate" | b"migration" => return true,
+                b"versions" if folders.peek().is_some_and(|of| of.ends_with(b"alembic")) => {
                     return true;
                 }
                 _ => {}

@@ -98,7 +98,7 @@ impl State {
             id: *mission,
             goal: goal.clone(),
             target: target.clone(),
-            base: base.clone(),
+            base: (**base).clone(),
             branch: branch.clone(),
             policy: Arc::new((**policy).clone()),
             opened_by: by.clone(),

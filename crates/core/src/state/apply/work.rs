@@ -8,7 +8,7 @@ use crate::ids::{Fence, TaskId};
 use crate::ledger::{Drawn, Purpose};
 use crate::money::Usd;
 use crate::report::ResumeData;
-use crate::state::{Billed, Lease, Live, State, Timer};
+use crate::state::{Billed, Lease, Live, State};
 use crate::task::Stage;
 use crate::time::Timestamp;
 
@@ -19,10 +19,10 @@ impl State {
             Event::LeaseGranted { .. } => self.grant(event, at),
             Event::LeaseRenewed { fence, expires_at } => {
                 if let Some(Live::Attempt(lease)) = self.live.get_mut(fence) {
-                    self.attempt_timers.remove(&(lease.expires_at, Timer::Lease(*fence)));
+                    self.attempt_timers.remove(&lease.timer(*fence));
                     lease.expires_at = *expires_at;
                     self.agents.heard(lease.agent, self.at);
-                    self.attempt_timers.insert((*expires_at, Timer::Lease(*fence)));
+                    self.attempt_timers.insert(lease.timer(*fence));
                     self.schedule.locks.extended(lease.task, *expires_at);
                     self.schedule.launches.ended(*fence);
                 }
@@ -199,8 +199,6 @@ impl State {
         self.note_hand(*task, *agent);
         self.schedule.bound.remove(task);
         self.close_gate(Subject::Start(*task));
-        self.attempt_timers.insert((*expires_at, Timer::Lease(*fence)));
-        self.attempt_timers.insert((*deadline, Timer::Deadline(*fence)));
         let lease = Lease {
             task: *task,
             mission,
@@ -216,6 +214,7 @@ impl State {
             deadline: *deadline,
             idle_since: None,
         };
+        self.attempt_timers.insert(lease.timer(*fence));
         let effect = Effect::RunAttempt {
             task: *task,
             agent: *agent,
