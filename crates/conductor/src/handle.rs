@@ -26,7 +26,7 @@ pub type Committed = Arc<[Record]>;
 type Look = Box<dyn FnOnce(&State) + Send>;
 
 pub(crate) enum Message {
-    Command(Command, Ticket),
+    Command(Box<Command>, Ticket),
     Look(Look),
     Publish(String, oneshot::Sender<Result<(), kapelle_store::Error>>),
     Index(Box<Document>),
@@ -59,7 +59,7 @@ impl Handle {
     /// Sends a command and waits until its outcome is durable.
     pub async fn send(&self, command: Command) -> Result<Accepted, Error> {
         let (ticket, answer) = oneshot::channel();
-        self.post(Message::Command(command, Some(ticket)))?;
+        self.post(Message::Command(Box::new(command), Some(ticket)))?;
         Ok(answer.await.map_err(|_| Error::Stopped)??)
     }
 
@@ -103,7 +103,7 @@ impl Handle {
     /// A host's report. Whether it still counts is the engine's decision.
     pub(crate) fn report(&self, command: Command) {
         // Without a conductor there is nobody to report to, and the next one repeats the work.
-        let _ = self.post(Message::Command(command, None));
+        let _ = self.post(Message::Command(Box::new(command), None));
     }
 
     /// Makes what a program printed searchable.

@@ -205,7 +205,7 @@ impl Turns {
                 if let Some(fence) = command.fence() {
                     self.running.forget(fence);
                 }
-                gathered.commands.push((ticket, command));
+                gathered.commands.push((ticket, *command));
             }
             Message::Look(look) => look(self.engine.state()),
             Message::Publish(url, done) => self.writer.publish(&url, move |told| {

@@ -203,7 +203,7 @@ mod tests {
             testing: ready_for_review blocked failed timed_out paused cancelled\n\
             ready_for_review: completed pending testing blocked paused cancelled\n\
             completed: rolled_back\n\
-            blocked: pending paused cancelled\n\
+            blocked: pending testing ready_for_review paused cancelled\n\
             failed: retrying rolled_back dead_letter cancelled\n\
             retrying: testing ready_for_review blocked failed timed_out paused cancelled\n\
             timed_out: retrying pending failed dead_letter\n\

@@ -217,6 +217,8 @@ mod tests {
             (Of::CouncilVotes, "council_votes"),
             (Of::Breakers, "breakers"),
             (Of::FileLocks, "file_locks"),
+            (Of::RateLimits, "rate_limits"),
+            (Of::FileOperations, "file_operations"),
         ];
         assert_eq!(named.len(), all().len());
         for (of, name) in named {

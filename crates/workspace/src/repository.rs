@@ -37,15 +37,15 @@ pub enum Error {
     )]
     BranchInTheWay { branch: String, in_the_way: String },
     #[error("branch {branch} exists already, at {actual}")]
-    BranchExists { branch: String, actual: Commit },
+    BranchExists { branch: String, actual: Box<Commit> },
     #[error("branch {branch} cannot go from {from} to {to}: that is not forward")]
-    NotForward { branch: String, from: Commit, to: Commit },
+    NotForward { branch: String, from: Box<Commit>, to: Box<Commit> },
     #[error("branch {branch} is checked out in {dir}: check out another one there")]
     CheckedOut { branch: String, dir: PathBuf },
     #[error("{count} paths differ between {from} and {to}; the limit is {limit}")]
-    TooManyPaths { from: Commit, to: Commit, count: usize, limit: usize },
+    TooManyPaths { from: Box<Commit>, to: Box<Commit>, count: usize, limit: usize },
     #[error("branch {branch} is at {tip}, which {target} does not contain; it stays")]
-    NotLanded { branch: String, tip: Commit, target: String },
+    NotLanded { branch: String, tip: Box<Commit>, target: String },
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
@@ -203,7 +203,7 @@ impl Repository {
     pub async fn create_branch(&self, branch: &str, commit: &Commit) -> Result<()> {
         match self.branch_tip(branch).await? {
             Some(actual) if actual == *commit => return Ok(()),
-            Some(actual) => return Err(Error::BranchExists { branch: branch.into(), actual }),
+            Some(actual) => return Err(exists(branch, actual)),
             None => {}
         }
         let none = "0".repeat(commit.as_str().len());
@@ -213,7 +213,7 @@ impl Repository {
             Ok(_) => Ok(()),
             Err(error) => match self.branch_tip(branch).await? {
                 Some(actual) if actual == *commit => Ok(()),
-                Some(actual) => Err(Error::BranchExists { branch: branch.into(), actual }),
+                Some(actual) => Err(exists(branch, actual)),
                 None => Err(self.branch_in_the_way(branch).await?.unwrap_or(error.into())),
             },
         }
@@ -281,7 +281,7 @@ impl Repository {
             Some(Standing { tip, .. }) => Ok(Some(Advance::Moved { actual: Some(tip) })),
             None => match self.branch_tip(branch).await? {
                 Some(actual) if actual == *from => {
-                    let (from, to) = (from.clone(), to.clone());
+                    let (from, to) = (Box::new(from.clone()), Box::new(to.clone()));
                     Err(Error::NotForward { branch: branch.into(), from, to })
                 }
                 actual => Ok(Some(Advance::Moved { actual })),
@@ -298,7 +298,8 @@ impl Repository {
             None => false,
         };
         if !landed || branch == target {
-            return Err(Error::NotLanded { branch: branch.into(), tip, target: target.into() });
+            let (branch, tip, target) = (branch.into(), Box::new(tip), target.into());
+            return Err(Error::NotLanded { branch, tip, target });
         }
         if let Some(dir) = self.checked_out(branch).await? {
             return Err(Error::CheckedOut { branch: branch.into(), dir });
@@ -345,7 +346,8 @@ impl Repository {
         let output = self.git.run(asked).await?;
         let paths = zero_separated(&output.stdout);
         if paths.len() > CHANGED_PATHS_MAX {
-            let (from, to, limit) = (from.clone(), to.clone(), CHANGED_PATHS_MAX);
+            let (from, to) = (Box::new(from.clone()), Box::new(to.clone()));
+            let limit = CHANGED_PATHS_MAX;
             return Err(Error::TooManyPaths { from, to, count: paths.len(), limit });
         }
         Ok(paths)
@@ -405,4 +407,8 @@ fn not_a_repository(path: &Path, error: git::Error) -> Error {
 pub(crate) fn zero_separated(bytes: &[u8]) -> Vec<String> {
     let parts = bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty());
     parts.map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+}
+
+fn exists(branch: &str, actual: Commit) -> Error {
+    Error::BranchExists { branch: branch.into(), actual: Box::new(actual) }
 }

@@ -111,7 +111,7 @@ async fn creating_and_advancing_again_is_no_error() {
         assert_eq!(repo.advance("work", &one, &two).await.unwrap(), Advance::Advanced);
     }
     let other = repo.create_branch("work", &one).await;
-    assert!(matches!(other, Err(Error::BranchExists { actual, .. }) if actual == two));
+    assert!(matches!(other, Err(Error::BranchExists { actual, .. }) if *actual == two));
     let below = repo.create_branch("work/m1", &one).await.unwrap_err();
     let said =
         "the branch work is in the way of work/m1: rename it with `git branch -m work OTHER`";
