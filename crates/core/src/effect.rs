@@ -12,6 +12,7 @@ use crate::flow::Phase;
 use crate::gates::Tested;
 use crate::ids::{AgentId, Commit, Fence, MissionId, TaskId};
 use crate::merge::{LaneId, Work};
+use crate::plan::PlannedTask;
 use crate::policy::{Check, Policy};
 use crate::rollback::Revert;
 use crate::routing::Route;
@@ -99,7 +100,15 @@ pub enum Effect {
 pub struct Merge {
     pub task: TaskId,
     pub change: Commit,
-    pub message: String,
+    pub plan: Arc<PlannedTask>,
+}
+
+impl Merge {
+    /// What is said of it in the history of the branch.
+    #[must_use]
+    pub fn message(&self) -> String {
+        format!("merge {} {}", self.plan.id, self.plan.title)
+    }
 }
 
 impl Effect {

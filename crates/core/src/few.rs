@@ -49,6 +49,11 @@ impl<K: Ord, V> FewMap<K, V> {
     where
         V: Default,
     {
+        // The last by far most often.
+        if self.pairs.back().is_some_and(|(last, _)| *last == key) {
+            let last = self.pairs.len() - 1;
+            return &mut self.pairs[last].1;
+        }
         let place = match self.place(&key) {
             Ok(place) => place,
             Err(place) => {
@@ -158,7 +163,7 @@ impl<'de, K: Ord + Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for Readi
     }
 }
 
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct FewSet<K> {
     keys: VecDeque<K>,
 }
@@ -235,6 +240,16 @@ impl<K: Ord> Extend<K> for FewSet<K> {
     }
 }
 
+impl<K: Ord> FromIterator<K> for FewSet<K> {
+    /// Sorted once: they may come in any order, and be more than a few.
+    fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> FewSet<K> {
+        let mut keys: Vec<K> = keys.into_iter().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        FewSet { keys: keys.into() }
+    }
+}
+
 impl<'a, K> IntoIterator for &'a FewSet<K> {
     type Item = &'a K;
     type IntoIter = vec_deque::Iter<'a, K>;
@@ -267,9 +282,7 @@ impl<K: Serialize> Serialize for FewSet<K> {
 
 impl<'de, K: Ord + Deserialize<'de>> Deserialize<'de> for FewSet<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FewSet<K>, D::Error> {
-        let mut set = FewSet::default();
-        set.extend(Vec::<K>::deserialize(deserializer)?);
-        Ok(set)
+        Ok(Vec::<K>::deserialize(deserializer)?.into_iter().collect())
     }
 }
 
@@ -310,7 +323,8 @@ mod tests {
 
         #[test]
         fn a_few_are_a_set(steps in prop::collection::vec((0u32..20, any::<bool>()), 0..80)) {
-            let (mut ours, mut set) = (FewSet::default(), BTreeSet::new());
+            let keys = || steps.iter().map(|(key, _)| *key);
+            let (mut ours, mut set) = (FewSet::from_iter(keys()), BTreeSet::from_iter(keys()));
             for (key, comes) in steps {
                 match comes {
                     true => prop_assert_eq!(ours.insert(key), set.insert(key)),

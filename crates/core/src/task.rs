@@ -92,8 +92,8 @@ pub struct Task {
     /// Who comes before it in its batch, and after it.
     pub(crate) before_in_batch: Option<TaskId>,
     pub(crate) next_in_batch: Option<TaskId>,
-    /// The files that its attempts changed since it last began.
-    pub touched: Arc<BTreeSet<String>>,
+    /// The files that its attempts changed since it last began, in order.
+    pub touched: Arc<Vec<String>>,
     /// Those of them that were tests when a phase showed that they fail: later ones leave them.
     #[serde(default)]
     pub frozen: Arc<BTreeSet<String>>,
@@ -249,7 +249,11 @@ impl Task {
     }
 
     pub(crate) fn touch(&mut self, files: &[String]) {
-        Arc::make_mut(&mut self.touched).extend(files.iter().cloned());
+        let touched = Arc::make_mut(&mut self.touched);
+        touched.reserve_exact(files.len());
+        touched.extend(files.iter().cloned());
+        touched.sort_unstable();
+        touched.dedup();
     }
 
     /// What its score is made of; `minutes` for a plan that does not say.

@@ -31,10 +31,11 @@ impl Host {
         changes: &[Merge],
     ) -> Result<Command, Trouble> {
         let (mut at, mut steps) = (onto.clone(), Vec::new());
-        for Merge { task, change, message } in changes {
+        for merge in changes {
+            let Merge { task, change, .. } = merge;
             // A branch to look at; the change itself is held.
             let _not_shown = self.repo.follow_subtask(mission, *task, change).await;
-            match candidate::build(&self.repo, &at, change, message, &[]).await? {
+            match candidate::build(&self.repo, &at, change, &merge.message(), &[]).await? {
                 Candidate::Built(commit) => at = commit,
                 Candidate::AlreadyThere => {}
                 Candidate::Conflict { paths } => {

@@ -1,6 +1,7 @@
 //! A quick and healthy world: every effect succeeds as soon as it is started.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, LaneOutcome, Spending};
 use kapelle_core::effect::Merge;
@@ -20,6 +21,19 @@ pub struct World {
     /// Made beforehand: what the world answers is not what is measured.
     commits: Vec<Commit>,
     merged: u32,
+    took: Took,
+    /// What the records of a command are written to.
+    written: Vec<u8>,
+}
+
+/// How long commands took, without what the world does about them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Took {
+    pub commands: u32,
+    /// To decide and to apply.
+    pub deciding: Duration,
+    /// To write their events as JSON, right after, as the conductor does.
+    pub writing: Duration,
 }
 
 pub fn commit(number: u64) -> Commit {
@@ -66,7 +80,9 @@ impl World {
         let journal = Vec::with_capacity(tasks as usize * 12 + 100);
         let running = VecDeque::new();
         let commits = (0..u64::from(tasks)).map(|number| commit(number + 2)).collect();
-        let mut world = World { engine: Engine::recover([]), journal, running, commits, merged: 0 };
+        let (engine, merged) = (Engine::recover([]), 0);
+        let (took, written) = (Took::default(), Vec::new());
+        let mut world = World { engine, journal, running, commits, merged, took, written };
         let seats = BTreeMap::from([(Role::Developer, 8)]);
         world.send(Command::ConfigureTeam { seats, workers_max: 8, by: Actor("ada".into()) });
         let mut left = tasks;
@@ -79,20 +95,24 @@ impl World {
                 break;
             }
         }
+        // Their branches are there: a mission of any size is opened once.
+        while matches!(world.running.front(), Some((_, Effect::PrepareBranch { .. }))) {
+            world.step();
+        }
         world
     }
 
-    /// Goes on until this many more tasks are merged; gives the number of commands that it took.
-    pub fn finish(&mut self, tasks: u32) -> u32 {
-        let (wanted, mut commands) = (self.merged + tasks, 0);
-        while self.merged < wanted && self.step() {
-            commands += 1;
-        }
-        commands
+    /// Goes on until this many more tasks are merged.
+    #[inline(never)]
+    pub fn finish(&mut self, tasks: u32) -> Took {
+        self.took = Took::default();
+        let wanted = self.merged + tasks;
+        while self.merged < wanted && self.step() {}
+        self.took
     }
 
     /// One command, if anything is under way.
-    pub fn step(&mut self) -> bool {
+    fn step(&mut self) -> bool {
         let Some((fence, effect)) = self.running.pop_front() else { return false };
         let answer = self.answer(fence, &effect);
         self.send(answer);
@@ -104,7 +124,16 @@ impl World {
     }
 
     fn send(&mut self, command: Command) {
-        let mut batch = self.engine.handle(vec![((), command)], Timestamp(1_000));
+        let inputs = vec![((), command)];
+        let started = Instant::now();
+        let mut batch = self.engine.handle(inputs, Timestamp(1_000));
+        let decided = Instant::now();
+        self.written.clear();
+        crate::write(&batch.records, &mut self.written);
+        let written = decided.elapsed();
+        self.took.commands += 1;
+        self.took.deciding += decided - started;
+        self.took.writing += written;
         self.journal.append(&mut batch.records);
         let actions = self.engine.committed(batch);
         assert!(actions.replies.iter().all(|(_, reply)| reply.is_ok()), "{:?}", actions.replies);

@@ -103,7 +103,7 @@ impl Reservation {
 /// The scopes of a mission are many and kept by mission, so that the few others are found fast.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Purses {
-    missions: BTreeMap<MissionId, OfMission>,
+    missions: FewMap<MissionId, OfMission>,
     project: Purse,
     sessions: Spans,
     days: Spans,
@@ -162,7 +162,7 @@ impl Purses {
     pub(super) fn each(&mut self, scopes: &Scopes, mut change: impl FnMut(Scope, &mut Purse)) {
         let &Scopes { ref account, session, pool, day, week, month } = scopes;
         let &Account { mission, task, agent, crew, purpose, .. } = account;
-        let of = self.missions.entry(mission).or_default();
+        let of = self.missions.or_default(mission);
         let of_task = match task {
             Some(task) => of.tasks.or_default(task),
             None => of.taskless.get_or_insert_default(),
@@ -215,7 +215,7 @@ impl Purses {
     /// Another agent of the mission holds a part of what is reserved.
     pub(super) fn move_reserved(&mut self, from: &Account, to: &Account, usd: Usd) {
         if from.agent != to.agent {
-            let agents = &mut self.missions.entry(from.mission).or_default().agents;
+            let agents = &mut self.missions.or_default(from.mission).agents;
             let giver = agents.or_default(from.agent);
             giver.reserved = giver.reserved.saturating_sub(usd);
             agents.or_default(to.agent).reserved += usd;

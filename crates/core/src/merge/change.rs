@@ -27,7 +27,8 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "files", rename_all = "snake_case")]
 pub enum Paths {
-    Known(Arc<BTreeSet<String>>),
+    /// In order.
+    Known(Arc<Vec<String>>),
     /// Too many to name, or nobody said: it may touch anything.
     Unknown,
 }
@@ -35,7 +36,7 @@ pub enum Paths {
 impl Paths {
     /// A list that was cut off does not say what else was touched.
     #[must_use]
-    pub fn of(touched: &Arc<BTreeSet<String>>) -> Paths {
+    pub fn of(touched: &Arc<Vec<String>>) -> Paths {
         if touched.is_empty() || touched.len() >= limits::TOUCHED_PATHS_MAX {
             return Paths::Unknown;
         }
@@ -47,7 +48,7 @@ impl Paths {
         match (self, other) {
             (Paths::Known(a), Paths::Known(b)) => {
                 let (few, many) = if a.len() < b.len() { (a, b) } else { (b, a) };
-                few.iter().any(|path| many.contains(path))
+                few.iter().any(|path| many.binary_search(path).is_ok())
             }
             (Paths::Unknown, _) | (_, Paths::Unknown) => true,
         }

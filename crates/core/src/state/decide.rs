@@ -105,6 +105,11 @@ impl State {
         Ok((task, self.mission_or_refuse(task.mission)?))
     }
 
+    pub(super) fn task_and_mission(&self, id: TaskId) -> Option<(&Task, &Mission)> {
+        let task = self.task(id)?;
+        Some((task, self.mission(task.mission)?))
+    }
+
     /// The mission, if it can still change.
     pub(super) fn open_mission_or_refuse(&self, id: MissionId) -> Result<&Mission, Refusal> {
         let mission = self.mission_or_refuse(id)?;

@@ -113,7 +113,7 @@ impl State {
     /// Gives up a task whose hosts were lost once too often. It had the last of them to itself
     /// (`next_suspect`), so nobody else's trouble is counted here.
     pub(super) fn next_lost(&self, now: Timestamp) -> Vec<Event> {
-        let lost = self.schedule.suspects.iter().filter_map(|id| self.task_or_refuse(*id).ok());
+        let lost = self.schedule.suspects.iter().filter_map(|id| self.task_and_mission(*id));
         let mut lost = lost.filter(|(task, mission)| {
             let waits = task.stage == Stage::Ready && mission.paused.is_none();
             waits && task.lost >= mission.policy.escalation.lost_max && !mission.has_ended()

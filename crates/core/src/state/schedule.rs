@@ -217,7 +217,7 @@ impl State {
         pull: Pull,
         now: Timestamp,
     ) -> Option<Vec<Event>> {
-        let (task, mission) = self.task_or_refuse(pull.task).ok()?;
+        let (task, mission) = self.task_and_mission(pull.task)?;
         // Not even if it could not start when its turn was, and can now.
         if self.schedule.suspects.contains(&task.id) && !self.schedule.runners.is_empty() {
             return None;

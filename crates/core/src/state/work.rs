@@ -190,7 +190,7 @@ impl State {
         Chosen { agent, pick, because }: Chosen,
         now: Timestamp,
     ) -> Option<Event> {
-        let (task, mission) = self.task_or_refuse(id).ok()?;
+        let (task, mission) = self.task_and_mission(id)?;
         let policy = &mission.policy;
         let phase = task.phase(policy)?;
         let begun = task.unfinished.clone().or_else(|| task.accepted.clone());

@@ -107,7 +107,13 @@ impl State {
         let live = self.live.remove(&fence)?;
         self.due.remove(fence);
         let mission = match &live {
-            Live::Chore { mission, .. } => *mission,
+            Live::Chore { mission, .. } => {
+                self.with_mission(*mission, |m| {
+                    m.merging.running.remove(&fence);
+                    m.merging.stale.remove(&fence);
+                });
+                *mission
+            }
             Live::Attempt(lease) => {
                 self.attempt_timers.remove(&lease.timer(fence));
                 self.release_seat(lease.agent);
@@ -119,8 +125,6 @@ impl State {
         };
         self.with_mission(mission, |m| {
             m.live.remove(&fence);
-            m.merging.running.remove(&fence);
-            m.merging.stale.remove(&fence);
         });
         Some(live)
     }

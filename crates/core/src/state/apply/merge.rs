@@ -147,7 +147,10 @@ impl State {
         });
         let all: Option<Vec<_>> = all.collect();
         let paths = all.map_or(Paths::Unknown, |sets| {
-            Paths::Known(Arc::new(sets.into_iter().flatten().collect()))
+            let mut files: Vec<String> = sets.into_iter().flatten().collect();
+            files.sort_unstable();
+            files.dedup();
+            Paths::Known(Arc::new(files))
         });
         let (commit, priority, needs) = (change.clone(), ROLLBACK_PRIORITY, BTreeSet::new());
         let again = mission.merging.queue.as_ref().is_some_and(|q| q.standing(root).is_some());
@@ -329,7 +332,10 @@ impl State {
         };
         Some(match work? {
             Work::Build { lane, onto, changes } => {
-                let merges = changes.into_iter().map(|(task, change)| self.merge_of(task, change));
+                let merges = changes.into_iter().filter_map(|(task, change)| {
+                    let plan = Arc::clone(&self.task(task)?.plan);
+                    Some(Merge { task, change, plan })
+                });
                 Effect::BuildLane { mission: id, lane, onto, changes: merges.collect() }
             }
             Work::Test { lane, candidate, .. } => {
@@ -344,11 +350,6 @@ impl State {
                 Effect::MeasureBaseline { mission: id, commit: tip, policy: policy() }
             }
         })
-    }
-
-    fn merge_of(&self, task: TaskId, change: Commit) -> Merge {
-        let named = self.task(task).map(|t| ["merge ", t.name(), " ", &t.plan.title].concat());
-        Merge { task, change, message: named.unwrap_or_default() }
     }
 
     /// The chore that stands for one of a journal from before there were lanes: a lane of one.
