@@ -94,6 +94,8 @@ pub(crate) trait Backend: Journal {
         changes: &Changes,
         span: (Seq, Seq),
     ) -> Result<(), Error>;
+    /// Wakes those who follow the journal from another process. Rows that are written wake them, too.
+    fn announce(&self, head: Seq) -> Result<(), Error>;
     /// Notes beside the tables why they do not go on, for those who look at them. The next rows
     /// that are written end it.
     fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error>;

@@ -80,7 +80,7 @@ fn watch(path: &Path) -> Result<Inotify, Error> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     // The log beside the file comes and goes, so its folder is watched.
     let folder = folder.unwrap_or(Path::new("."));
-    let wanted = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE;
+    let wanted = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE | AddWatchFlags::IN_ATTRIB;
     events.add_watch(folder, wanted).map_err(|errno| Error::io(folder)(errno.into()))?;
     Ok(events)
 }

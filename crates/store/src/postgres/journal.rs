@@ -327,6 +327,12 @@ impl Backend for Postgres {
         self.on(|link| tables::write(link, epoch, changes, span, &self.server.schema))
     }
 
+    fn announce(&self, head: Seq) -> Result<(), Error> {
+        let word: Vec<Param<'_>> =
+            vec![Box::new(&self.server.schema), Box::new(tables::word(head))];
+        self.on(move |link| link.execute(tables::NOTIFY, word).map(drop))
+    }
+
     fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
         self.on(|link| tables::complain(link, epoch, why))
     }
@@ -336,7 +342,7 @@ impl Backend for Postgres {
     }
 
     fn create_tables_anew(&mut self) -> Result<(), Error> {
-        self.on(tables::create_anew)
+        self.on(|link| tables::create_anew(link, &self.server.schema))
     }
 
     fn table(&self, table: &Table) -> Result<Vec<Vec<Value>>, Error> {

@@ -176,15 +176,22 @@ impl Link {
         let (client, prepared) = (&self.client, &self.prepared);
         let is_part = self.is_in_transaction();
         self.wait(async move {
-            let mut ready = Vec::with_capacity(statements.len());
-            for (sql, params) in statements {
-                ready.push((statement(client, prepared, sql).await?, params));
-            }
+            let ready = async || {
+                let mut ready = Vec::with_capacity(statements.len());
+                for (sql, params) in statements {
+                    ready.push((statement(client, prepared, sql).await?, params));
+                }
+                Ok(ready)
+            };
             if is_part {
-                return as_part(client, &ready).await;
+                return as_part(client, &ready().await?).await;
             }
             client.batch_execute(begin).await?;
-            let done = in_order(client, &ready).await;
+            // Whoever makes a statement ready needs its tables: how long is for `begin` to say.
+            let done = match ready().await {
+                Ok(ready) => in_order(client, &ready).await,
+                Err(error) => Err(error),
+            };
             let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
             let ended = client.batch_execute(end).await;
             done.and(ended)

@@ -23,7 +23,7 @@ pub(super) fn create(link: &Link, server: &Server) -> Result<(), Error> {
         }
         link.batch(&format!("CREATE SCHEMA IF NOT EXISTS {}", server.schema))?;
         go_forward(link, 0)?;
-        tables::create_anew(link)
+        link.batch(&tables::made_anew())
     })
 }
 

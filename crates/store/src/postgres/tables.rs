@@ -4,7 +4,7 @@ use kapelle_core::Seq;
 use tokio_postgres::Row;
 
 use super::lead::fenced;
-use super::link::{LIGHTLY, Link, Param};
+use super::link::{Link, Param};
 use crate::error::Error;
 use crate::journal::Epoch;
 use crate::projections::Changes;
@@ -15,7 +15,7 @@ use crate::value::{Value, clamped};
 /// was folded into others is folded again. For whoever leads the project.
 pub(super) fn prepare(link: &Link, schema: &str) -> Result<(), Error> {
     let usable = are_current(link, schema)? && belong_to_journal(link)?;
-    if usable { Ok(()) } else { create_anew(link) }
+    if usable { Ok(()) } else { create_anew(link, schema) }
 }
 
 /// A journal can be put back from a backup, and the tables not with it.
@@ -34,13 +34,51 @@ fn are_current(link: &Link, schema: &str) -> Result<bool, Error> {
     if missing.first().is_none_or(|row| row.get::<_, i64>(0) > 0) {
         return Ok(false);
     }
+    // Somebody may have changed their form by hand.
+    let columns = all().iter().flat_map(|table| table.columns.iter().map(|c| (table.name, c.name)));
+    let (tables, columns): (Vec<&str>, Vec<&str>) = columns.unzip();
+    let missing = "SELECT count(*) FROM unnest($1::text[], $2::text[]) AS n (of, name)
+        WHERE NOT EXISTS (SELECT 1 FROM information_schema.columns
+            WHERE table_schema = $3 AND table_name = n.of AND column_name = n.name)";
+    let names: Vec<Param<'_>> = vec![Box::new(tables), Box::new(columns), Box::new(schema)];
+    let missing = link.query(missing, names)?;
+    if missing.first().is_none_or(|row| row.get::<_, i64>(0) > 0) {
+        return Ok(false);
+    }
     let version = link.query("SELECT version FROM projection_watermark", Vec::new())?;
     Ok(version.first().is_some_and(|row| row.get::<_, i64>(0) == VERSION))
 }
 
-pub(super) fn create_anew(link: &Link) -> Result<(), Error> {
+/// People forget transactions that they opened. The tables can wait for them; a leader that does
+/// could not end, or would leave a session on the server that holds its lock.
+const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '2s'";
+
+/// A transaction that needs the tables, and does not wait for the disk.
+const BESIDE_READERS: &str =
+    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '2s'";
+
+/// Empty tables. Those that have the right form stay: people lean views of their own on them.
+pub(super) fn create_anew(link: &Link, schema: &str) -> Result<(), Error> {
+    let made = if are_current(link, schema)? { emptied() } else { made_anew() };
     // Sent as one, it is one transaction.
-    link.batch(&format!("{}{}", drop(Dialect::Postgres), create(Dialect::Postgres)))
+    link.batch(&format!("{LOCK_PATIENCE}; {made}"))
+}
+
+pub(super) fn made_anew() -> String {
+    format!("{}{}", drop(Dialect::Postgres), create(Dialect::Postgres))
+}
+
+fn emptied() -> String {
+    let names: Vec<&str> = all().iter().map(|table| table.name).collect();
+    let mark = "UPDATE projection_watermark SET seq = 0, hash = '', complaint = NULL";
+    format!("TRUNCATE {}; {mark};", names.join(", "))
+}
+
+pub(super) const NOTIFY: &str = "SELECT pg_notify($1, $2)";
+
+/// What those who listen are told.
+pub(super) fn word(head: Seq) -> String {
+    format!("head {head}")
 }
 
 /// The batch, and word of it to those who listen.
@@ -65,9 +103,9 @@ pub(super) fn write(
         let params = columns.map(|(at, column)| list(column, &rows, at)).collect();
         statements.push((upsert(of, Dialect::Postgres), params));
     }
-    let told: Vec<Param<'_>> = vec![Box::new(channel), Box::new(format!("head {to}"))];
-    statements.push(("SELECT pg_notify($1, $2)", told));
-    let written = fenced(link, claimed, LIGHTLY, statements);
+    let told: Vec<Param<'_>> = vec![Box::new(channel), Box::new(word(to))];
+    statements.push((NOTIFY, told));
+    let written = fenced(link, claimed, BESIDE_READERS, statements);
     written.map_err(|error| match (error, watermark(link)) {
         (stale @ Error::StaleEpoch { .. }, _) => stale,
         (_, Ok(actual)) if actual != from => Error::Overtaken { expected: from, actual },
@@ -77,7 +115,7 @@ pub(super) fn write(
 
 pub(super) fn complain(link: &Link, claimed: Epoch, why: &str) -> Result<(), Error> {
     let sql = "UPDATE projection_watermark SET complaint = $1";
-    fenced(link, claimed, LIGHTLY, vec![(sql, vec![Box::new(why)])])
+    fenced(link, claimed, BESIDE_READERS, vec![(sql, vec![Box::new(why)])])
 }
 
 pub(super) fn complaint(link: &Link) -> Result<Option<String>, Error> {

@@ -7,6 +7,9 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use kapelle_core::{Record, Seq, Timestamp};
+use nix::fcntl::AT_FDCWD;
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::time::TimeSpec;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::{connection, schema, tables};
@@ -266,6 +269,14 @@ impl Backend for Sqlite {
             self.set_damaged_aside(&written)?;
         }
         written
+    }
+
+    /// What is watched is the folder of the file. Its log does not do: it is written before the
+    /// commit can be seen.
+    fn announce(&self, _head: Seq) -> Result<(), Error> {
+        let (now, stay) = (TimeSpec::UTIME_NOW, UtimensatFlags::NoFollowSymlink);
+        let touched = utimensat(AT_FDCWD, &self.path, &TimeSpec::UTIME_OMIT, &now, stay);
+        touched.map_err(|errno| Error::io(&self.path)(errno.into()))
     }
 
     fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {

@@ -256,6 +256,8 @@ impl Behind {
         if let Err(why) = &folded {
             // If not even this can be written, people see tables that stand still.
             let _ = self.store.complain(self.epoch, &why.to_string());
+            // Rows that are written wake those who follow from elsewhere; now there are none.
+            let _ = self.store.announce(self.pending.head().seq);
         }
         folded
     }

@@ -284,6 +284,44 @@ fn an_append_does_not_wait_for_locked_tables() {
     }
 }
 
+/// A transaction that somebody forgot must neither keep a leader from ending nor, if it ends so,
+/// leave a session on the server that seems to lead. Only PostgreSQL lets readers lock tables.
+#[test]
+fn nobody_waits_for_a_transaction_that_was_forgotten() {
+    let records = fixture::history(1, 0);
+    let [_, place] = fixture::places();
+    let writer = Writer::open(&place.location).unwrap();
+    let schema = fixture::schema(&place.location);
+    let locked = cluster::shared().session(&schema, "BEGIN; LOCK TABLE missions;");
+    append(&writer, Seq(0), &records).recv().unwrap().unwrap();
+    let ended = writer.close();
+    assert!(matches!(ended, Err(Error::Locked { .. })), "{ended:?}");
+    drop(locked);
+
+    Writer::open(&place.location).unwrap().close().unwrap();
+    let reading = cluster::shared().session(&schema, "BEGIN; SELECT count(*) FROM tasks;");
+    let refused = rebuild(&place.location);
+    assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
+    drop(reading);
+    let rebuilt = rebuild(&place.location).unwrap();
+    assert_eq!(rebuilt.repaired().count(), 0);
+}
+
+/// People point Grafana at views of their own.
+#[test]
+fn views_of_people_outlive_a_rebuild() {
+    let [_, place] = fixture::places();
+    let writer = Writer::open(&place.location).unwrap();
+    append(&writer, Seq(0), &fixture::history(1, 0)).recv().unwrap().unwrap();
+    writer.close().unwrap();
+    place.change("CREATE VIEW mine AS SELECT count(*) AS tasks FROM tasks");
+    let told = place.ask("SELECT tasks FROM mine");
+    place.change("UPDATE tasks SET title = 'wrong'");
+    assert!(rebuild(&place.location).unwrap().repaired().count() > 0);
+    assert_eq!(place.ask("SELECT tasks FROM mine"), told);
+    assert_eq!(place.ask("SELECT count(*) FROM tasks WHERE title = 'wrong'"), ["0"]);
+}
+
 /// Through a link, whoever made it would choose what is overwritten.
 #[test]
 fn links_in_the_place_of_state_files_are_refused() {

@@ -41,6 +41,26 @@ fn followers_are_woken_in_the_writers_process_and_in_others() {
     }
 }
 
+/// Word comes with the rows of the tables. Where none can be written, it has to come by itself: the
+/// log of SQLite is written before its commit can be seen, so that is no word.
+#[test]
+fn followers_are_woken_although_the_tables_do_not_go_on() {
+    let records = fixture::history(1, 0);
+    let head = Seq(records.len() as u64);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        let cascade = if place.location.path().is_some() { "" } else { " CASCADE" };
+        place.change(&format!("DROP TABLE tasks{cascade}"));
+        let follower = Follower::open(&place.location).unwrap();
+        let reader = Reader::open(&place.location).unwrap();
+        let following = std::thread::spawn(move || follow_to(follower, &reader, head));
+        writer.append(writer.epoch(), Seq(0), records.clone(), |done| {
+            done.unwrap();
+        });
+        following.join().unwrap();
+    }
+}
+
 /// Nothing happened, and nobody is told otherwise.
 #[test]
 fn a_follower_of_a_silent_journal_gives_up_in_time() {
