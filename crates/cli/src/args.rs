@@ -190,6 +190,9 @@ pub struct ExportArgs {
 pub struct ImportArgs {
     /// An export; - for standard input
     pub file: PathBuf,
+    /// Take a file that does not say where it ends, as far as it goes
+    #[arg(long)]
+    pub partial: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

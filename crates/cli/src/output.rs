@@ -132,6 +132,9 @@ impl From<kapelle_store::Error> for Problem {
             }
             Error::ReadOnly { .. } => WRITABLE,
             Error::Io { source, .. } if is_forbidden(source) => WRITABLE,
+            Error::Forbidden { .. } => {
+                "look at the role, its password and the database in [store] url; the role needs all rights to the project's schema, or the right to create it"
+            }
             Error::Damaged { .. } => {
                 "restore the store from a backup, or import an export: kapelle import FILE"
             }
@@ -152,6 +155,9 @@ impl From<kapelle_store::Error> for Problem {
             }
             Error::Impossible { .. } => "no Kapelle wrote this history; export it again",
             Error::NotEmpty { .. } => "choose another place, or move what is there out of the way",
+            Error::CutShort { .. } => {
+                "it was cut short, or made by an earlier version: export it again, or take what there is with --partial"
+            }
             Error::Import { .. } => "the file is not a whole export, or was changed on its way",
             Error::Held { .. } => return Problem::refused(error),
             Error::StaleEpoch { .. } => {
@@ -166,7 +172,7 @@ impl From<kapelle_store::Error> for Problem {
     }
 }
 
-const WRITABLE: &str = "make the state folder and its files writable for yourself";
+const WRITABLE: &str = "make the state folder and its files writable for yourself; on a server, the database for the role";
 
 /// Of a file system that cannot be written, or a place that we may not write to.
 fn is_forbidden(error: &io::Error) -> bool {

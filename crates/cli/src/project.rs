@@ -208,6 +208,11 @@ impl Project {
             Err(kapelle_conductor::Error::Refused(why @ Refusal::People(_))) => {
                 say(format!("WARNING: the team stays as it is: {why}"));
             }
+            // Why it ended says more than that it did.
+            Err(stopped @ kapelle_conductor::Error::Stopped) => {
+                opened.conductor.ended().await?;
+                return Err(stopped.into());
+            }
             configured => {
                 configured?;
             }
@@ -219,11 +224,15 @@ impl Project {
     /// ours: no commit of theirs is here.
     async fn refuse_other_repository(&self) -> Result<(), Problem> {
         let own = store_path(&self.state_dir());
-        // Whoever runs it is told of first.
-        if self.location()?.path() == Some(&own) || !self.is_begun()? || self.holder()?.is_some() {
+        if self.location()?.path() == Some(&own) || !self.is_begun()? {
             return Ok(());
         }
-        self.bring_up_to_date().await?;
+        // Whoever runs it has brought it up to date. That one may be silent, and lose the lead to
+        // us: it is no reason not to look.
+        let holder = self.holder()?;
+        if holder.is_none() {
+            self.bring_up_to_date().await?;
+        }
         let (_, engine) = self.read()?;
         let mut bases = engine.state().missions().map(|mission| mission.base.to_string());
         let Some(first) = bases.next() else { return Ok(()) };
@@ -232,13 +241,17 @@ impl Project {
                 return Ok(());
             }
         }
-        Err(Problem::refused(format!(
+        let other = format!(
             "{} has the missions of another repository: there is no commit {first} here",
             self.location()?
-        ))
-        .hint(
-            "give this one a store of its own, or a name of its own on the server: [store] project",
-        ))
+        );
+        let own =
+            "give this one a store of its own, or a name of its own on the server: [store] project";
+        Err(match holder {
+            None => Problem::refused(other).hint(own),
+            holder => Problem::refused(kapelle_store::Error::Held { holder })
+                .hint(format!("{other}; {own}")),
+        })
     }
 
     /// What a person should know about the store before a team works on it.

@@ -5,7 +5,7 @@ use std::io::{BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use kapelle_store::{
-    AuditError, Carried, Fingerprint, Holder, Leadership, Location, Reader, carry_over,
+    AuditError, Carried, Extent, Fingerprint, Holder, Leadership, Location, Reader, carry_over,
 };
 use serde_json::json;
 
@@ -111,12 +111,13 @@ pub async fn import(args: ImportArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
     let _alone = lead(&project).await?;
     let to = project.location()?;
+    let extent = if args.partial { Extent::AsFarAsItGoes } else { Extent::Whole };
     let carried = if args.file.as_os_str() == "-" {
-        kapelle_store::import(&mut std::io::stdin().lock(), &to)?
+        kapelle_store::import(&mut std::io::stdin().lock(), extent, &to)?
     } else {
         let file = std::fs::File::open(&args.file)
             .map_err(|why| Problem::usage(format!("{}: {why}", args.file.display())))?;
-        kapelle_store::import(&mut BufReader::new(file), &to)?
+        kapelle_store::import(&mut BufReader::new(file), extent, &to)?
     };
     report(&carried, &to, args.json)?;
     Ok(Exit::Done)

@@ -37,6 +37,8 @@ pub enum Error {
     NotEmpty { records: u64 },
     #[error("line {line} is not a record of a journal: {why}")]
     Import { line: u64, why: String },
+    #[error("the export ends after {records} records without saying that this is all of it")]
+    CutShort { records: u64 },
     /// A history whose chain is right, and that no engine wrote.
     #[error(
         "record {record} cannot have happened after those before it: {why}; nothing was written"
@@ -81,6 +83,9 @@ pub enum Error {
     DiskFull { what: String },
     #[error("the store can only be read: {what}")]
     ReadOnly { what: String },
+    /// The server is there, and does not let us in, or not to this.
+    #[error("the database does not allow it: {what}")]
+    Forbidden { what: String },
     #[error("the store is damaged: {what}")]
     Damaged { what: String },
     #[error("another program has locked the store: {what}")]
@@ -135,6 +140,10 @@ impl From<tokio_postgres::Error> for Error {
         match told.code() {
             &SqlState::DISK_FULL | &SqlState::INSUFFICIENT_RESOURCES => Error::DiskFull { what },
             &SqlState::READ_ONLY_SQL_TRANSACTION => Error::ReadOnly { what },
+            &SqlState::INVALID_PASSWORD
+            | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION
+            | &SqlState::INVALID_CATALOG_NAME
+            | &SqlState::INSUFFICIENT_PRIVILEGE => Error::Forbidden { what },
             &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => Error::Damaged { what },
             &SqlState::UNIQUE_VIOLATION => Error::Duplicate { what },
             &SqlState::LOCK_NOT_AVAILABLE => Error::Locked { what },

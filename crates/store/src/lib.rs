@@ -50,5 +50,7 @@ pub use postgres::Postgres;
 pub use reader::{History, Moment, Reader};
 pub use sqlite::Sqlite;
 pub use tables::reference;
-pub use transfer::{Carried, ExportError, Rebuilt, bring_up_to_date, carry_over, import, rebuild};
+pub use transfer::{
+    Carried, ExportError, Extent, Rebuilt, bring_up_to_date, carry_over, import, rebuild,
+};
 pub use writer::Writer;

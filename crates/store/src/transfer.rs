@@ -42,6 +42,34 @@ struct Line {
     event: Box<RawValue>,
 }
 
+/// The last line: how much came before it. A file that was cut does not have it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LastLine {
+    end: Ended,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ended {
+    records: u64,
+    head: String,
+}
+
+impl Ended {
+    fn at(head: Head) -> Ended {
+        Ended { records: head.seq.0, head: head.hash.to_string() }
+    }
+}
+
+/// Whether an export has to say that it is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    Whole,
+    /// As far as it goes: one that was cut, or was not made by this version.
+    AsFarAsItGoes,
+}
+
 /// A blob by its hash, with its owners.
 type Blob = (String, Vec<String>);
 
@@ -82,6 +110,9 @@ impl Reader {
                 to.write_all(b"\n")?;
             }
             if page.len() < PAGE {
+                let last = LastLine { end: Ended::at(head) };
+                serde_json::to_writer(&mut *to, &last).map_err(std::io::Error::from)?;
+                to.write_all(b"\n")?;
                 return Ok(head);
             }
         }
@@ -118,19 +149,23 @@ fn row(number: u64, text: &str) -> Result<Row, Error> {
 
 /// Writes lines of an export into an empty store, and folds its tables. All of them arrive, or
 /// none. A store that has this very history already is as good as one that was empty.
-pub fn import(from: &mut impl BufRead, to: impl Into<Location>) -> Result<Carried, Error> {
+pub fn import(
+    from: &mut impl BufRead,
+    extent: Extent,
+    to: impl Into<Location>,
+) -> Result<Carried, Error> {
     let mut target = open(&to.into())?;
     let mut head = Head::EMPTY;
     match target.look()?.0 {
         Head::EMPTY => {
             target.lead(&Holder::here())?;
             fill(&mut *target, &mut |target| {
-                head = read_lines(from, |before, page| target.adopt(before, page))?;
+                head = read_lines(from, extent, |before, page| target.adopt(before, page))?;
                 Ok(())
             })?;
         }
         there => {
-            head = read_lines(from, |_, _| Ok(()))?;
+            head = read_lines(from, extent, |_, _| Ok(()))?;
             refuse_other(there, head)?;
             target.lead(&Holder::here())?;
         }
@@ -149,10 +184,12 @@ fn fill(target: &mut dyn Backend, work: &mut Writes<'_>) -> Result<(), Error> {
 /// Reads and checks a journal, and hands it on page by page, each with the record before it.
 fn read_lines(
     from: &mut impl BufRead,
+    extent: Extent,
     mut take: impl FnMut(Seq, &[Row]) -> Result<(), Error>,
 ) -> Result<Head, Error> {
     let (mut head, mut epoch, mut number) = (Head::EMPTY, Epoch(0), 0);
     let (mut page, mut text, mut counted) = (Vec::new(), String::new(), Counted::default());
+    let mut is_whole = false;
     loop {
         text.clear();
         let mut bounded = std::io::Read::take(&mut *from, LINE_BYTES_MAX as u64);
@@ -163,7 +200,15 @@ fn read_lines(
             return Err(Error::TooLarge { what: "line", bytes: length, max: LINE_BYTES_MAX });
         }
         number += 1;
-        if !text.trim().is_empty() {
+        if text.trim().is_empty() {
+            // A line for the eye, or nothing more.
+        } else if is_whole {
+            let why = "the line before it is the last of an export".into();
+            return Err(Error::Import { line: number, why });
+        } else if let Ok(last) = serde_json::from_str::<LastLine>(text.trim()) {
+            refuse_other_end(number, &last.end, head)?;
+            is_whole = true;
+        } else {
             let row = row(number, text.trim())?;
             let checked = audit::check(&row, head, epoch);
             (head, epoch) =
@@ -177,10 +222,22 @@ fn read_lines(
             take(Seq(head.seq.0 - page.len() as u64), &page)?;
             page.clear();
         }
+        if length == 0 && !is_whole && extent == Extent::Whole {
+            return Err(Error::CutShort { records: head.seq.0 });
+        }
         if length == 0 {
             return Ok(head);
         }
     }
+}
+
+fn refuse_other_end(line: u64, told: &Ended, head: Head) -> Result<(), Error> {
+    if *told == Ended::at(head) {
+        return Ok(());
+    }
+    let Ended { records, head: hash } = told;
+    let why = format!("it speaks of {records} records with head {hash}, which are not before it");
+    Err(Error::Import { line, why })
 }
 
 /// Copies a whole store into an empty one, and folds its tables: all of it arrives, or nothing. A

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -73,7 +74,13 @@ fn an_export_is_a_whole_project_again() {
     // Whoever was interrupted at the very end, or does not know, may ask again.
     assert_eq!(again.json(&["import", &file])["head_hash"], head);
 
-    let edited = fs::read_to_string(&out).unwrap().replacen("do it", "do so", 1);
+    let whole = fs::read_to_string(&out).unwrap();
+    fs::write(&out, &whole[..=whole[..whole.len() - 1].rfind('\n').unwrap()]).unwrap();
+    let second = Fixture::with_agent("true");
+    second.kapelle(&["import", &file]).expect(6).says("without saying").says("--partial");
+    assert_eq!(second.json(&["import", &file, "--partial"])["head_hash"], head);
+
+    let edited = whole.replacen("do it", "do so", 1);
     fs::write(&out, edited).unwrap();
     let third = Fixture::with_agent("true");
     third.kapelle(&["import", &file]).expect(6).says("was changed");
@@ -237,6 +244,16 @@ fn a_wrong_address_is_explained_and_shows_no_password() {
     assert!(!said.stderr.contains("geheim"), "{}", said.stderr);
 }
 
+/// A server that is there and says no is not one that cannot be reached.
+#[test]
+fn whoever_is_not_let_in_is_told_so() {
+    let url = cluster::shared().url().replacen("/postgres?", "/nowhere?", 1);
+    assert!(url.contains("nowhere"), "{url}");
+    let fixture = Fixture::with_agent_and("true", &format!("[store]\nurl = \"{url}\"\n"));
+    let said = fixture.kapelle(&["status"]).expect(6).says("does not allow it").says("the role");
+    said.says("\"nowhere\" does not exist");
+}
+
 /// More agents than one file is rated for, and a durability that can lose something, are said aloud.
 #[test]
 fn people_are_warned_about_their_store() {
@@ -267,6 +284,42 @@ fn a_store_that_is_lost_in_mid_mission_ends_the_run_with_its_reason() {
     fixture.kapelle(&["pause", "--reason", "to have something written"]);
     run.ended().expect(3).says("another Kapelle leads this project now").says("hint: ");
     fixture.assert_nothing_runs();
+}
+
+/// A start that cannot write says why, not only that nobody answers.
+#[test]
+fn a_store_that_takes_nothing_from_the_start_says_why() {
+    let fixture = delivered();
+    let store = Connection::open(fixture.repo().join(".kapelle/store.db")).unwrap();
+    let refuse = "CREATE TRIGGER full BEFORE INSERT ON journal
+        BEGIN SELECT RAISE(ABORT, 'there is no room'); END";
+    store.execute_batch(refuse).unwrap();
+    drop(store);
+    fixture.run(&["more", "--yes"]).expect(6).says("there is no room");
+}
+
+/// A leader that is silent loses the lead to whoever works on the same repository, whatever they
+/// ask for; and to nobody else.
+#[test]
+fn a_silent_leader_is_replaced_from_a_clone_and_not_from_another_repository() {
+    let url = cluster::shared().url();
+    let config = format!("[store]\nurl = \"{url}\"\nproject = \"silent\"\n");
+    let first = Fixture::with_agent_and("sleep 1000", &config);
+    let foreign = Fixture::with_agent_and("true", &config);
+    let mut run = first.start_run(&["work", "--yes"]);
+    run.line_with("Executing");
+    run.signal(Signal::SIGSTOP);
+    let other = "the missions of another repository";
+    foreign.kapelle(&["run", "--resume", "--yes"]).expect(3).says(other);
+    foreign.run(&["mine", "--yes"]).expect(3).says(other);
+    let clone = Fixture::new();
+    clone.git(&["fetch", "--quiet", first.repo().to_str().unwrap(), "main"]);
+    clone.git(&["reset", "--quiet", "--hard", "FETCH_HEAD"]);
+    let mut successor = clone.start_run(&["more", "--yes"]);
+    successor.line_with("opened m2");
+    successor.interrupt();
+    successor.ended().expect(130);
+    run.kill();
 }
 
 /// WRK-15: whoever names the same file from another folder is refused, and told who has it.

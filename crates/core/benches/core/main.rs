@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use kapelle_core::{Engine, Record};
-use world::{Took, World};
+use world::{Took, World, write};
 
 const ROUNDS: usize = 7;
 /// A million events take their time, and their ratio hardly differs from round to round.
@@ -68,7 +68,7 @@ fn decide_ratio(rounds: usize) -> Ratio {
     let mut costs = Vec::new();
     let watch_seconds = watch_seconds();
     for _ in 0..rounds {
-        let Took { commands, deciding, writing } = World::with_tasks(TASKS).finish(TASKS);
+        let Took { commands, deciding, writing } = begun(TASKS).finish(TASKS);
         let of_command = |took: Duration| took.as_secs_f64() / f64::from(commands) - watch_seconds;
         let (deciding, writing) = (of_command(deciding), of_command(writing));
         ratios.push(deciding / writing);
@@ -80,15 +80,22 @@ fn decide_ratio(rounds: usize) -> Ratio {
     Ratio { name: "decide_ratio", value: median(ratios), goal: 2.0, detail }
 }
 
+/// Missions that are under way: one of any size is opened once.
+fn begun(tasks: u32) -> World {
+    let mut world = World::with_tasks(tasks);
+    world.begin();
+    world
+}
+
 /// A command with 100,000 tasks in the state, against one with 100.
 fn growth_ratio(rounds: usize) -> Ratio {
     const FEW: u32 = 100;
     const MANY: u32 = 100_000;
     let mut ratios = Vec::new();
-    let mut large = World::with_tasks(MANY);
+    let mut large = begun(MANY);
     for _ in 0..rounds {
         let small_cost = {
-            let mut worlds: Vec<World> = (0..20).map(|_| World::with_tasks(FEW)).collect();
+            let mut worlds: Vec<World> = (0..20).map(|_| begun(FEW)).collect();
             let took: Vec<Took> = worlds.iter_mut().map(|world| world.finish(FEW)).collect();
             let commands: u32 = took.iter().map(|took| took.commands).sum();
             let deciding: Duration = took.iter().map(|took| took.deciding).sum();
@@ -136,13 +143,6 @@ fn watch_seconds() -> f64 {
     const LOOKS: u32 = 10_000;
     let spans = (0..LOOKS).map(|_| Instant::now().elapsed());
     spans.sum::<Duration>().as_secs_f64() / f64::from(LOOKS)
-}
-
-fn write(records: &[Record], buffer: &mut Vec<u8>) {
-    for record in records {
-        serde_json::to_writer(&mut *buffer, record).unwrap();
-        buffer.push(b'\n');
-    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

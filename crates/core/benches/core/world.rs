@@ -40,6 +40,13 @@ pub fn commit(number: u64) -> Commit {
     format!("{number:040x}").parse().unwrap()
 }
 
+pub fn write(records: &[Record], buffer: &mut Vec<u8>) {
+    for record in records {
+        serde_json::to_writer(&mut *buffer, record).unwrap();
+        buffer.push(b'\n');
+    }
+}
+
 pub fn task(id: String, dependencies: Vec<String>) -> PlannedTask {
     PlannedTask {
         title: format!("task {id}"),
@@ -95,11 +102,14 @@ impl World {
                 break;
             }
         }
-        // Their branches are there: a mission of any size is opened once.
-        while matches!(world.running.front(), Some((_, Effect::PrepareBranch { .. }))) {
-            world.step();
-        }
         world
+    }
+
+    /// Makes the branches of the missions, and lets their first tasks start.
+    pub fn begin(&mut self) {
+        while matches!(self.running.front(), Some((_, Effect::PrepareBranch { .. }))) {
+            self.step();
+        }
     }
 
     /// Goes on until this many more tasks are merged.
@@ -112,7 +122,7 @@ impl World {
     }
 
     /// One command, if anything is under way.
-    fn step(&mut self) -> bool {
+    pub fn step(&mut self) -> bool {
         let Some((fence, effect)) = self.running.pop_front() else { return false };
         let answer = self.answer(fence, &effect);
         self.send(answer);
@@ -129,7 +139,7 @@ impl World {
         let mut batch = self.engine.handle(inputs, Timestamp(1_000));
         let decided = Instant::now();
         self.written.clear();
-        crate::write(&batch.records, &mut self.written);
+        write(&batch.records, &mut self.written);
         let written = decided.elapsed();
         self.took.commands += 1;
         self.took.deciding += decided - started;

@@ -55,6 +55,7 @@ impl Team {
         let mut team = Team { world: World::with_tasks(tasks), writer, head: Seq(0) };
         team.append();
         team.rest();
+        team.world.begin();
         team.world.finish(8);
         team.append();
         team

@@ -355,6 +355,7 @@ pub(super) fn unreachable(server: &Server, error: Error) -> Error {
         Error::Lost { what } | Error::Database { what } => {
             Error::Lost { what: format!("{server} cannot be reached: {what}") }
         }
+        Error::Forbidden { what } => Error::Forbidden { what: format!("{server}: {what}") },
         other => other,
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use kapelle_core::{Event, Record, Seq, State, Timestamp};
 use kapelle_store::{
-    Error, Head, Location, Reader, Writer, blob_hash, carry_over, import, rebuild,
+    Error, Extent, Head, Location, Reader, Writer, blob_hash, carry_over, import, rebuild,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -53,7 +53,7 @@ fn child_obeys() {
         ["move", from, to] => drop(carry_over(location(from), location(to)).unwrap()),
         ["import", file, to] => {
             let mut lines = BufReader::new(fs::File::open(file).unwrap());
-            drop(import(&mut lines, location(to)).unwrap());
+            drop(import(&mut lines, Extent::Whole, location(to)).unwrap());
         }
         _ => panic!("{order}"),
     }
@@ -275,7 +275,7 @@ fn an_import_arrives_as_a_whole_or_is_repeated() {
             let to = location(place);
             let found = head(&to);
             assert!([Head::EMPTY, whole].contains(&found), "{place}: a part of it, {found:?}");
-            assert_eq!(import(&mut &lines[..], &to).unwrap().head, whole, "{place}");
+            assert_eq!(import(&mut &lines[..], Extent::Whole, &to).unwrap().head, whole, "{place}");
             is_sound(place, &records);
         };
         at_every_moment(&kind, |_| {}, |place| format!("import|{file}|{place}"), check);

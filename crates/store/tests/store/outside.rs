@@ -1,7 +1,7 @@
 //! Histories that somebody else wrote: chained correctly, and impossible all the same.
 
 use kapelle_core::{Record, Seq};
-use kapelle_store::{Error, Location, Reader, Writer, import};
+use kapelle_store::{Error, Extent, Location, Reader, Writer, import};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::RngSeed;
@@ -86,12 +86,14 @@ fn an_impossible_history_is_named_and_leaves_nothing() {
         (with(blocked, "on", json!(77)), blocked + 1),
     ] {
         for to in fixture::places() {
-            let refused = import(&mut export(&wrong).as_bytes(), &to.location).unwrap_err();
+            let refused =
+                import(&mut export(&wrong).as_bytes(), Extent::AsFarAsItGoes, &to.location)
+                    .unwrap_err();
             let Error::Impossible { record: named, .. } = &refused else { panic!("{refused}") };
             assert_eq!(named.0, record as u64, "{}: {refused}", to.name);
             assert!(refused.to_string().ends_with("; nothing was written"), "{refused}");
             is_untouched(&to.location);
-            import(&mut export(&whole).as_bytes(), &to.location).unwrap();
+            import(&mut export(&whole).as_bytes(), Extent::AsFarAsItGoes, &to.location).unwrap();
         }
     }
 }
@@ -113,7 +115,8 @@ fn times_and_epochs_have_bounds() {
         let mut edited = whole.clone();
         (edited[last].at, edited[last].epoch) = (at, epoch);
         for to in fixture::places() {
-            let imported = import(&mut export(&edited).as_bytes(), &to.location);
+            let imported =
+                import(&mut export(&edited).as_bytes(), Extent::AsFarAsItGoes, &to.location);
             if is_kept {
                 imported.unwrap();
                 let writer = Writer::open(&to.location).unwrap();
@@ -136,7 +139,7 @@ fn a_text_that_a_database_cannot_keep_is_kept_all_the_same() {
     let opened = first(&whole, "mission_opened");
     whole[opened].event["goal"] = json!("a goal\0with a hole");
     for to in fixture::places() {
-        import(&mut export(&whole).as_bytes(), &to.location).unwrap();
+        import(&mut export(&whole).as_bytes(), Extent::AsFarAsItGoes, &to.location).unwrap();
         Writer::open(&to.location).unwrap().close().unwrap();
         let reader = Reader::open(&to.location).unwrap();
         assert_eq!(reader.watermark().unwrap().0, whole.len() as u64, "{}", to.name);
@@ -229,7 +232,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let to = Location::sqlite(&dir.path().join("db"));
         let lines = export(&harmed(whole, &all));
-        match import(&mut lines.as_bytes(), &to) {
+        match import(&mut lines.as_bytes(), Extent::AsFarAsItGoes, &to) {
             Ok(_) => {
                 Writer::open(&to).unwrap().close().unwrap();
                 Reader::open(&to).unwrap().recover().unwrap();

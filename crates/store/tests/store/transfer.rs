@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use kapelle_core::{Event, Record, Seq, Timestamp};
 use kapelle_store::search::{Document, Kind, Query};
 use kapelle_store::{
-    AuditError, Error, Location, Reader, Writer, carry_over, import, rebuild, verify,
+    AuditError, Error, Extent, Location, Reader, Writer, carry_over, import, rebuild, verify,
 };
 use rusqlite::Connection;
 
@@ -24,18 +24,18 @@ fn an_export_becomes_the_same_store_again() {
     let [again, on_server] = fixture::places();
     fixture::write(&sqlite.location, &records, 50);
     let lines = exported(&sqlite.location);
-    assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), records.len());
+    assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), records.len() + 1);
     let head = Reader::open(&sqlite.location).unwrap().head().unwrap();
     let tables = Reader::open(&sqlite.location).unwrap().tables().unwrap();
     for to in [&again.location, &on_server.location, &postgres.location] {
-        let carried = import(&mut &lines[..], to).unwrap();
+        let carried = import(&mut &lines[..], Extent::Whole, to).unwrap();
         assert_eq!((carried.head, &carried.tables), (head, &tables), "{to}");
         assert_eq!(verify(to).unwrap().head, head, "{to}");
         assert!(exported(to) == lines, "{to}: other lines");
         // Whoever was interrupted at the very end, or does not know, may ask again.
-        assert_eq!(import(&mut &lines[..], to).unwrap(), carried, "{to}");
+        assert_eq!(import(&mut &lines[..], Extent::Whole, to).unwrap(), carried, "{to}");
         let half = lines.split_inclusive(|byte| *byte == b'\n').take(50).collect::<Vec<_>>();
-        let refused = import(&mut &half.concat()[..], to).unwrap_err();
+        let refused = import(&mut &half.concat()[..], Extent::AsFarAsItGoes, to).unwrap_err();
         assert!(matches!(refused, Error::NotEmpty { .. }), "{refused}");
         assert_eq!(verify(to).unwrap().head, head, "{to}");
     }
@@ -49,6 +49,40 @@ fn many() -> Vec<Record> {
     (1..=10_500).map(record).collect()
 }
 
+/// A chain has no end of its own: half of a history is a history.
+#[test]
+fn an_export_that_was_cut_does_not_pass_for_a_whole_one() {
+    let [from, to] = fixture::places();
+    fixture::write(&from.location, &fixture::history(1, 0), 50);
+    let text = String::from_utf8(exported(&from.location)).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let whole = lines.len() - 1;
+    let read = |lines: &[&str], extent| {
+        import(&mut lines.join("\n").as_bytes(), extent, &to.location)
+            .map(|carried| carried.head.seq)
+    };
+    for cut in [0, 1, whole] {
+        let refused = read(&lines[..cut], Extent::Whole).unwrap_err();
+        assert!(
+            matches!(refused, Error::CutShort { records } if records == cut as u64),
+            "{refused}"
+        );
+    }
+    // Nor with an end that is not its own, or with more behind it.
+    let without = [&lines[..whole - 1], &lines[whole..]].concat();
+    let more = [&lines[..], &lines[whole..]].concat();
+    for (wrong, at) in [(without, whole), (more, whole + 2)] {
+        for extent in [Extent::Whole, Extent::AsFarAsItGoes] {
+            let refused = read(&wrong, extent).unwrap_err();
+            assert!(
+                matches!(refused, Error::Import { line, .. } if line == at as u64),
+                "{refused}"
+            );
+        }
+    }
+    assert_eq!(read(&lines[..1], Extent::AsFarAsItGoes).unwrap(), Seq(1));
+}
+
 /// What is found to be wrong only after the first pages leaves nothing behind, so that the right
 /// export can follow without hand work.
 #[test]
@@ -60,10 +94,10 @@ fn an_import_of_many_pages_arrives_whole_or_not_at_all() {
     let text = String::from_utf8(lines.clone()).unwrap();
     let wrong = text.replace("\"seq\":10400,", "\"seq\":10401,");
     for to in fixture::places() {
-        let refused = import(&mut wrong.as_bytes(), &to.location).unwrap_err();
+        let refused = import(&mut wrong.as_bytes(), Extent::Whole, &to.location).unwrap_err();
         assert!(matches!(refused, Error::Import { line: 10_400, .. }), "{}: {refused}", to.name);
         assert_eq!(Reader::open(&to.location).unwrap().head().unwrap().seq, Seq(0), "{}", to.name);
-        let carried = import(&mut &lines[..], &to.location).unwrap();
+        let carried = import(&mut &lines[..], Extent::Whole, &to.location).unwrap();
         assert_eq!(carried.head, head, "{}", to.name);
         assert!(exported(&to.location) == lines, "{}: other lines", to.name);
     }
@@ -91,10 +125,10 @@ fn an_import_that_loses_its_connection_leaves_nothing() {
         let [_, to] = fixture::places();
         let (before, after) = lines.split_at(cut);
         let broken = before.chain(Cut(&to.location)).chain(after);
-        let lost = import(&mut BufReader::new(broken), &to.location).unwrap_err();
+        let lost = import(&mut BufReader::new(broken), Extent::Whole, &to.location).unwrap_err();
         assert!(matches!(lost, Error::Lost { .. }), "{lost}");
         assert_eq!(Reader::open(&to.location).unwrap().head().unwrap().seq, Seq(0));
-        import(&mut &lines[..], &to.location).unwrap();
+        import(&mut &lines[..], Extent::Whole, &to.location).unwrap();
     }
 }
 
@@ -116,7 +150,7 @@ fn a_store_that_is_not_empty_is_left_alone() {
             heard.recv().unwrap()
         };
         append(0, &records[..5]).unwrap();
-        let refused = import(&mut &lines[..], &to.location).unwrap_err();
+        let refused = import(&mut &lines[..], Extent::Whole, &to.location).unwrap_err();
         assert!(matches!(refused, Error::NotEmpty { records: 5 }), "{}: {refused}", to.name);
         let refused = carry_over(&from.location, &to.location).unwrap_err();
         let AuditError::Store(refused) = refused else { panic!("{refused}") };
@@ -143,7 +177,8 @@ fn an_import_names_the_line_that_is_wrong() {
         (lines[1..].to_vec(), 1, "record 1 is missing"),
     ] {
         let [to, _] = fixture::places();
-        let refused = import(&mut wrong.join("\n").as_bytes(), &to.location).unwrap_err();
+        let refused =
+            import(&mut wrong.join("\n").as_bytes(), Extent::Whole, &to.location).unwrap_err();
         let Error::Import { line: found, why: because } = &refused else { panic!("{refused}") };
         assert_eq!(*found, line, "{refused}");
         assert!(because.contains(why), "{refused}");
