@@ -153,6 +153,9 @@ fn told(state: &State, held: &Held) -> String {
             let times = count(*lost, "time");
             format!("waits until it can work alone: its host was lost {times} in a row")
         }
+        Held::Behind { ahead } => {
+            format!("waits for its turn: {ahead} tasks before it cannot start")
+        }
         Held::Beside { suspect } => {
             let name = state.task(*suspect).map_or("?", |t| t.name());
             format!("waits while {name} works alone: hosts were lost while it worked")

@@ -351,6 +351,15 @@ impl Hindrance {
         matches!(limit, Limit::Agent | Limit::ScalingDay)
     }
 
+    /// Whether it holds back every task of a mission alike.
+    pub(super) fn is_of_mission(&self) -> bool {
+        match self {
+            Hindrance::Money(refusal) => is_of_mission(refusal),
+            Hindrance::RateLimit { .. } | Hindrance::Breaker(_) => true,
+            Hindrance::Route(_) | Hindrance::TierFull { .. } => false,
+        }
+    }
+
     /// None for what nobody pauses for.
     fn pauses(self) -> Option<PauseReason> {
         Some(match self {
@@ -366,6 +375,39 @@ impl Hindrance {
             Hindrance::Breaker(refusal) => PauseReason::Breaker { refusal },
             Hindrance::RateLimit { .. } | Hindrance::TierFull { .. } => return None,
         })
+    }
+}
+
+/// All attempts of a mission reserve the same; only what they are for, and by whom, differs.
+fn is_of_mission(refusal: &ledger::Refusal) -> bool {
+    match refusal {
+        ledger::Refusal::OverLimit { limit, .. } => match limit {
+            Limit::Mission
+            | Limit::Session
+            | Limit::Day
+            | Limit::Week
+            | Limit::Month
+            | Limit::Project => true,
+            Limit::Call
+            | Limit::Task
+            | Limit::Agent
+            | Limit::Retries
+            | Limit::CouncilDay
+            | Limit::CouncilWeek
+            | Limit::ScalingDay
+            | Limit::Pool => false,
+        },
+        ledger::Refusal::TokenBudget { .. }
+        | ledger::Refusal::Halted { .. }
+        | ledger::Refusal::TooManyOpen { .. }
+        | ledger::Refusal::DayClosed => true,
+        ledger::Refusal::PoolsEmpty { .. }
+        | ledger::Refusal::UnknownPrice(_)
+        | ledger::Refusal::NoParent { .. }
+        | ledger::Refusal::CallDivided { .. }
+        | ledger::Refusal::TooDeep { .. }
+        | ledger::Refusal::OverParent { .. }
+        | ledger::Refusal::TokensOverParent { .. } => false,
     }
 }
 

@@ -75,6 +75,10 @@ pub enum Held {
     Beside {
         suspect: TaskId,
     },
+    /// So many before it cannot start, and no more of its mission are looked at.
+    Behind {
+        ahead: usize,
+    },
 }
 
 impl State {
@@ -198,12 +202,37 @@ impl State {
             let fair = first.pick == Pick::BestRank
                 || best().is_some_and(|best| grant(agent, best).is_some());
             let granted = if fair { grant(agent, first) } else { None };
-            // Limits differ by mission, task and urgency: what the first may not, another may.
-            let others = || queue.others(agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on);
-            let granted =
-                granted.or_else(|| others().into_iter().find_map(|pull| grant(agent, pull)));
+            let granted = granted.or_else(|| self.start_another(agent, &free, now));
             if granted.is_some() {
                 return granted;
+            }
+        }
+        None
+    }
+
+    /// Limits differ by mission, task and urgency: what the first may not, another may. What holds
+    /// back a whole mission is asked of one of its tasks, not of each.
+    fn start_another(
+        &self,
+        agent: AgentId,
+        free: &[AgentId],
+        now: Timestamp,
+    ) -> Option<Vec<Event>> {
+        let goes_on = |mission| self.with_ready.contains(&mission);
+        let others = self.schedule.queue.others(agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on);
+        let mut held_back = BTreeSet::new();
+        for pull in others {
+            let Some(mission) = self.task(pull.task).map(|task| task.mission) else { continue };
+            if held_back.contains(&mission) {
+                continue;
+            }
+            let started = self.start(agent, free, pull, now);
+            if started.is_some() {
+                return started;
+            }
+            let hindrance = self.terms(pull.task, agent, now).err();
+            if hindrance.is_some_and(|hindrance| hindrance.is_of_mission()) {
+                held_back.insert(mission);
             }
         }
         None
@@ -378,7 +407,22 @@ impl State {
         if self.room() == 0 {
             return Some(Held::Capacity(self.concurrency()));
         }
-        self.schedule.launches.check(&self.settings.queue).err().map(Held::Starting)
+        let starting = self.schedule.launches.check(&self.settings.queue).err();
+        starting.map(Held::Starting).or_else(|| self.held_by_others(task, role))
+    }
+
+    /// Somebody is free and may do it, and still it waits: it stands too far behind.
+    fn held_by_others(&self, task: &Task, role: Role) -> Option<Held> {
+        if !self.could_start(task, role, self.at) {
+            return None;
+        }
+        let (ahead, queue) = (limits::SCHEDULE_LOOKAHEAD_MAX, &self.schedule.queue);
+        let free: Vec<AgentId> = self.free_seats(role).collect();
+        let seen = queue.unlike(&free).flat_map(|agent| {
+            queue.others(agent, ahead, |mission| self.with_ready.contains(&mission))
+        });
+        let is_seen = seen.into_iter().any(|pull| pull.task == task.id);
+        (!is_seen).then_some(Held::Behind { ahead })
     }
 
     fn held_by_files(&self, task: &Task, role: Role) -> Option<Held> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kapelle_core::agents::{Disk, Hardware, Profile, TeamRules};
 use kapelle_core::ledger::{self, Caps};
-use kapelle_core::plan::{PlannedTask, Priority};
+use kapelle_core::plan::{PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Policy};
 use kapelle_core::price::{InvalidPrices, Price};
 use kapelle_core::queue::{
@@ -15,7 +15,7 @@ use kapelle_core::routing::{self, Catalogue, Lineage, Model, Tier};
 use kapelle_core::scaling::{InvalidScaling, InvalidSteps};
 use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
-use kapelle_core::{Actor, AgentId, Command, Event, Refusal, Role, TaskId, Usd};
+use kapelle_core::{Actor, AgentId, Command, Event, Refusal, RequestId, Role, TaskId, Usd};
 
 use crate::fixture::{M1, World, ann, done, open, task};
 
@@ -490,4 +490,50 @@ fn agents_are_started_a_few_at_a_time() {
     assert_eq!(world.working().len(), 7, "one has ended, one more has started");
     world.online();
     assert_eq!(world.working().len(), 8, "all that is left");
+}
+
+/// The second mission of a test, with what it may cost.
+fn open_second(tasks: Vec<PlannedTask>, budget: Budget) -> Command {
+    let Command::OpenMission { goal, target, base, plan, by, .. } = open(tasks, Policy::default())
+    else {
+        unreachable!("it opens a mission")
+    };
+    let (request, policy) =
+        (RequestId("r2".into()), Box::new(Policy { budget, ..Policy::default() }));
+    Command::OpenMission { request, goal, target, base, plan, policy, by }
+}
+
+/// A mission that has no money left may have any number of urgent tasks: they are in nobody's way.
+#[test]
+fn a_mission_that_cannot_pay_starves_no_other() {
+    let crowd = (0..70).map(|n| minutes(&format!("a{n}"), &[], Priority::High, 5)).collect();
+    let budget =
+        |usd| Budget { mission_usd_max: Usd::cents(usd), attempt_usd_max: Usd::cents(200) };
+    let mut world = World::empty();
+    world.must(open(crowd, Policy { budget: budget(300), ..Policy::default() }));
+    world.must(open_second(vec![minutes("b0", &[], Priority::Low, 5)], budget(2_000)));
+    world.chores();
+    assert_eq!(world.working(), ["a0".to_owned(), "b0".to_owned()].into());
+    let why = "waits: the mission's budget is $3.00: $0.00 spent and $2.00 reserved leave no $2.00";
+    assert_eq!(why_of(&world, "a69"), why);
+}
+
+/// Only so many are looked at. Whoever stands behind them waits although somebody is free, and
+/// says so.
+#[test]
+fn a_task_too_far_behind_says_that_those_before_it_cannot_start() {
+    let slow = |n| PlannedTask {
+        kind: TaskKind::Refactor,
+        ..minutes(&format!("r{n}"), &[], Priority::High, 5)
+    };
+    let mut tasks: Vec<PlannedTask> = (0..65).map(slow).collect();
+    tasks.push(minutes("low", &[], Priority::Low, 5));
+    let settings = Settings { rate: Settings::default().rate, ..one_at_a_time() };
+    let mut world = world(2, settings, tasks);
+    assert_eq!(world.working(), ["r0".to_owned()].into(), "one premium model at a time");
+    let why = "waits: a premium model is at work already, and those work one after the other";
+    assert_eq!(why_of(&world, "r1"), why);
+    assert_eq!(why_of(&world, "low"), "waits for its turn: 64 tasks before it cannot start");
+    world.succeed("r0");
+    assert_eq!(world.working(), ["low".to_owned(), "r1".to_owned()].into());
 }
