@@ -141,8 +141,11 @@ fn told(state: &State, held: &Held) -> String {
     match held {
         Held::Locked { path, holder, ms_max } => {
             let holder = state.task(*holder).map_or("?", |t| t.name());
-            let seconds = ms_max.div_ceil(SECOND_MS);
-            format!("waits for {path}, which {holder} has locked (for another {seconds} s at most)")
+            let how_long = match ms_max.map(|ms| ms.div_ceil(SECOND_MS)) {
+                Some(seconds) => format!("has locked (for another {seconds} s at most)"),
+                None => "keeps until it is merged or gives up".to_owned(),
+            };
+            format!("waits for {path}, which {holder} {how_long}")
         }
         Held::Territory { role } => {
             format!("waits: its files lie outside of the territory of every {role}")

@@ -60,7 +60,8 @@ pub enum Held {
     Locked {
         path: Arc<str>,
         holder: TaskId,
-        ms_max: u64,
+        /// None if its holder keeps it until it ends.
+        ms_max: Option<u64>,
     },
     Territory {
         role: Role,
@@ -378,7 +379,8 @@ impl State {
     }
 
     /// The files that the task gets to itself: those it names and nobody else has. A lock lasts at
-    /// least as long as the lease, so a dead holder keeps nothing and a live one loses nothing.
+    /// least as long as the lease, so a dead holder keeps nothing and a live one loses nothing;
+    /// what happens between two leases is `keep_files`.
     fn lock_for(&self, task: &Task, lease: &Event, now: Timestamp) -> Option<LockGrant> {
         let Event::LeaseGranted { expires_at, .. } = lease else { return None };
         let locks = &self.schedule.locks;
@@ -432,11 +434,13 @@ impl State {
         });
         let other = locks.into_iter().next();
         if let (Contention::Hold, Some((path, lock))) = (self.settings.queue.contention, other) {
-            let (path, ms) = (Arc::clone(path), lock.expires_at.ms_since(self.at));
-            return Some(Held::Locked { path, holder: lock.holder, ms_max: ms });
+            let (path, holder) = (Arc::clone(path), lock.holder);
+            let timed = !self.schedule.locks.is_kept(holder);
+            let ms_max = timed.then(|| lock.expires_at.ms_since(self.at));
+            return Some(Held::Locked { path, holder, ms_max });
         }
         let territories = &self.settings.territories;
-        let mut team = self.agents.of(role).map(|(agent, _)| agent).peekable();
+        let mut team = self.staying(role).peekable();
         if team.peek().is_some() && !team.any(|agent| territories.admits(agent, &task.files)) {
             return Some(Held::Territory { role });
         }

@@ -383,11 +383,57 @@ fn locks_expire_unless_their_holder_is_heard_of() {
     world.must(Command::Heartbeat { fences: vec![fence] });
     world.wait(200_000);
     assert_eq!(world.working(), ["a".to_owned()].into(), "its lock was renewed with its lease");
-    world.finish("a", crate::fixture::asked("q"));
-    assert_eq!(world.working(), [].into());
     let events = world.wait(300_000);
     assert!(events.contains(&Event::LocksExpired { task: a }), "{events:?}");
-    assert_eq!(world.working(), ["b".to_owned()].into());
+    assert_eq!(world.working().len(), 1, "one of them has the file");
+}
+
+/// A task that has a change to show, or waits for people's word, would meet its own work again if
+/// others took its files meanwhile: the time that nobody works on it does not count.
+#[test]
+fn what_is_in_hand_keeps_its_files_however_long_it_takes() {
+    let tasks = || vec![touching("a", &["src/a"]), touching("b", &["src/a"])];
+    let hour = 60 * MINUTE;
+    let kept = "waits for src/a, which a keeps until it is merged or gives up";
+    // At its gate, and in the merge queue.
+    let mut world = opened(tasks(), crate::fixture::checked());
+    world.finish("a", done(7, &["src/a"]));
+    assert!(!told_of_expiry(&world.wait(hour)) && world.working().is_empty());
+    assert_eq!(why_of(&world, "b"), kept);
+    let fence = world.fence_of("a");
+    world.must(Command::FinishChecks { fence, results: crate::fixture::check(true) });
+    assert!(!told_of_expiry(&world.wait(hour)) && world.working().is_empty());
+    world.chores();
+    assert_eq!(world.working(), ["b".to_owned()].into(), "merged, and free again");
+    // While it asks, and when it goes on from what it had.
+    let mut world = opened(tasks(), Policy::default());
+    world.finish("a", crate::fixture::asked("q"));
+    assert!(!told_of_expiry(&world.wait(hour)) && world.working().is_empty());
+    let (task, input) = (world.task("a").id, "yes".to_owned());
+    world.must(Command::AnswerCheckpoint { task, resume_id: "q".into(), input, by: ann() });
+    assert_eq!(world.working(), ["a".to_owned()].into());
+    // Between its phases.
+    let mut world = opened(tasks(), crate::fixture::test_first());
+    let seats = BTreeMap::from([(Role::Tester, 1)]);
+    world.must(Command::ConfigureTeam { seats, workers_max: 1, by: ann() });
+    world.succeed("a");
+    assert!(!told_of_expiry(&world.wait(hour)) && world.working().is_empty());
+    let seats = BTreeMap::from([(Role::Tester, 1), (Role::Developer, 1)]);
+    world.must(Command::ConfigureTeam { seats, workers_max: 2, by: ann() });
+    let _ = world.send(Command::ResumeMission { mission: M1, by: ann() });
+    assert_eq!(world.working(), ["a".to_owned()].into());
+}
+
+fn opened(tasks: Vec<PlannedTask>, policy: Policy) -> World {
+    let mut world = World::empty();
+    world.must(change(holding()));
+    world.must(open(tasks, policy));
+    world.chores();
+    world
+}
+
+fn told_of_expiry(events: &[Event]) -> bool {
+    events.iter().any(|event| matches!(event, Event::LocksExpired { .. }))
 }
 
 /// QUE-26, WRK-13: only who has all its files in their territory is given a task.
