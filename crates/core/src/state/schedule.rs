@@ -126,8 +126,12 @@ impl State {
 
     fn next_attempt(&self, now: Timestamp) -> Vec<Event> {
         let launch = self.schedule.launches.check(&self.settings.queue);
-        if self.with_ready.is_empty() || self.room() == 0 || launch.is_err() {
+        if self.with_ready.is_empty() || launch.is_err() {
             return Vec::new();
+        }
+        if self.room() == 0 {
+            // Without a team nobody ever makes room.
+            return if self.limit() == 0 { self.pause_stuck(now) } else { Vec::new() };
         }
         if let Some(events) = self.next_suspect(now).or_else(|| self.next_bound(now)) {
             return events;
