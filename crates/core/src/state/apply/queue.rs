@@ -97,6 +97,7 @@ impl State {
     pub(in crate::state) fn begin_running(&mut self, id: TaskId, fence: Fence, agent: AgentId) {
         let Some(task) = self.task(id) else { return };
         let files = task.files.clone();
+        self.with_task(id, |task| task.host_failure = None);
         self.schedule.runners.began(agent.role);
         self.schedule.launches.began(fence);
         self.schedule.hands.assigned(&self.settings.queue, agent, &files);
