@@ -2,9 +2,11 @@
 //!
 //! A task takes all of its files at once or none of them, so nobody holds a file while waiting for
 //! another and no circle of waiting can form. A lock ends with its task, or when it expires: a
-//! dead holder must not keep a file for ever.
+//! dead holder must not keep a file for ever. A task that has something to show for it keeps its
+//! files while nobody works on it, and then no time ends them.
 //!
-//! Invariant: a path has at most one holder, and every lock is listed under exactly its holder.
+//! Invariant: a path has at most one holder, every lock is listed under exactly its holder, and
+//! those expire whose holder does not keep them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -89,10 +91,13 @@ pub struct LockTable {
     locks: BTreeMap<Arc<str>, Lock>,
     by_holder: BTreeMap<TaskId, BTreeSet<Arc<str>>>,
     expiries: BTreeSet<(Timestamp, Arc<str>)>,
+    /// Holders whose locks no time ends.
+    #[serde(default)]
+    kept: BTreeSet<TaskId>,
 }
 
 impl LockTable {
-    /// What the task would get now. A lock past its expiry is as good as free.
+    /// What the task would get now. A lock past its expiry is as good as free, unless it is kept.
     pub fn acquire(
         &self,
         policy: &LockPolicy,
@@ -118,7 +123,21 @@ impl LockTable {
     }
 
     fn holder_other_than(&self, task: TaskId, path: &str, now: Timestamp) -> Option<&Lock> {
-        self.locks.get(path).filter(|lock| lock.holder != task && now < lock.expires_at)
+        let holds = |lock: &&Lock| now < lock.expires_at || self.kept.contains(&lock.holder);
+        self.locks.get(path).filter(|lock| lock.holder != task).filter(holds)
+    }
+
+    /// Whether no time ends the locks of the task.
+    #[must_use]
+    pub fn is_kept(&self, task: TaskId) -> bool {
+        self.kept.contains(&task)
+    }
+
+    /// Whether the task has all of these files to itself.
+    #[must_use]
+    pub fn has_all(&self, task: TaskId, paths: &[Arc<str>]) -> bool {
+        let own = self.by_holder.get(&task);
+        own.is_some_and(|own| paths.iter().all(|path| own.contains(path)))
     }
 
     /// Who has the file, by the record; it may have expired without anyone having said so.
@@ -173,11 +192,39 @@ impl LockTable {
             self.by_holder.entry(holder).or_default().insert(Arc::clone(path));
             self.expiries.insert((expires_at, Arc::clone(path)));
         }
+        self.left_to_time(grant.task);
+    }
+
+    /// Fact: the task stands where nobody is heard of, and keeps what it has until it goes on or
+    /// ends.
+    pub fn kept(&mut self, task: TaskId) {
+        let LockTable { locks, by_holder, expiries, kept } = self;
+        let Some(paths) = by_holder.get(&task) else { return };
+        for path in paths {
+            if let Some(lock) = locks.get(path) {
+                expiries.remove(&(lock.expires_at, Arc::clone(path)));
+            }
+        }
+        kept.insert(task);
+    }
+
+    /// Fact: the task keeps its files no longer; they expire when they would have.
+    pub fn left_to_time(&mut self, task: TaskId) {
+        let LockTable { locks, by_holder, expiries, kept } = self;
+        if !kept.remove(&task) {
+            return;
+        }
+        for path in by_holder.get(&task).into_iter().flatten() {
+            if let Some(lock) = locks.get(path) {
+                expiries.insert((lock.expires_at, Arc::clone(path)));
+            }
+        }
     }
 
     /// Fact: whoever works on the task was heard of; its locks last at least as long as its lease.
     pub fn extended(&mut self, task: TaskId, until: Timestamp) {
-        let LockTable { locks, by_holder, expiries } = self;
+        self.left_to_time(task);
+        let LockTable { locks, by_holder, expiries, kept: _ } = self;
         for path in by_holder.get(&task).into_iter().flatten() {
             let Some(lock) = locks.get_mut(path).filter(|lock| lock.expires_at < until) else {
                 continue;
@@ -208,6 +255,7 @@ impl LockTable {
             held.remove(&path);
             if held.is_empty() {
                 self.by_holder.remove(&lock.holder);
+                self.kept.remove(&lock.holder);
             }
         }
         self.expiries.remove(&(lock.expires_at, path));
@@ -287,6 +335,30 @@ mod tests {
         assert_eq!(table, LockTable::default());
     }
 
+    /// Whoever has something to show for its files loses them to no clock, and to nobody else.
+    #[test]
+    fn what_is_kept_does_not_expire_until_it_is_left_to_time() {
+        let mut table = LockTable::default();
+        take(&mut table, A, &["a.rs", "b.rs"], at(0));
+        assert!(table.has_all(A, &paths(&["a.rs", "b.rs"])));
+        assert!(!table.has_all(A, &paths(&["a.rs", "c.rs"])));
+        table.kept(A);
+        assert_eq!((table.wake_at(), table.is_kept(A)), (None, true));
+        assert_eq!(table.next_expired(at(1_000)), None);
+        refused(&table, B, &["a.rs"], at(1_000));
+        table.left_to_time(A);
+        assert_eq!(table.next_expired(at(300)), Some((&"a.rs".into(), A)));
+        table.kept(A);
+        take(&mut table, A, &["a.rs"], at(1_000));
+        assert!(!table.is_kept(A), "it works again, and is to be heard of");
+        assert_eq!(table.wake_at(), Some(at(300)), "of the file that it did not take again");
+        table.kept(A);
+        table.released(A);
+        assert_eq!(table, LockTable::default());
+        table.kept(B);
+        assert!(!table.is_kept(B), "who has nothing keeps nothing");
+    }
+
     #[test]
     fn an_expiry_frees_one_file() {
         let mut table = LockTable::default();
@@ -317,6 +389,8 @@ mod tests {
     enum Move {
         Acquire(u32, Vec<u8>),
         Release(u32),
+        Keep(u32),
+        LeaveToTime(u32),
         Pass(u64),
         Sweep,
     }
@@ -325,6 +399,8 @@ mod tests {
         let one = prop_oneof![
             4 => (0..6u32, prop::collection::vec(0..8u8, 1..4)).prop_map(|(t, p)| Move::Acquire(t, p)),
             2 => (0..6u32).prop_map(Move::Release),
+            1 => (0..6u32).prop_map(Move::Keep),
+            1 => (0..6u32).prop_map(Move::LeaveToTime),
             1 => (1..200u64).prop_map(Move::Pass),
             1 => Just(Move::Sweep),
         ];
@@ -341,6 +417,7 @@ mod tests {
             let policy = LockPolicy::default();
             let mut table = LockTable::default();
             let mut model: BTreeMap<String, (TaskId, Timestamp)> = BTreeMap::new();
+            let mut kept: BTreeSet<TaskId> = BTreeSet::new();
             let mut now = at(1);
             for step in moves {
                 match step {
@@ -349,7 +426,9 @@ mod tests {
                             wanted.iter().map(|n| n.to_string().into()).collect();
                         let task = TaskId(task);
                         let free = wanted.iter().all(|n| {
-                            model.get(&n.to_string()).is_none_or(|(t, until)| *t == task || *until <= now)
+                            model.get(&n.to_string()).is_none_or(|(t, until)| {
+                                *t == task || (*until <= now && !kept.contains(t))
+                            })
                         });
                         let answer = table.acquire(&policy, task, &names, now);
                         prop_assert_eq!(answer.is_ok(), free);
@@ -359,11 +438,20 @@ mod tests {
                             for name in &names {
                                 model.insert(name.to_string(), (task, grant.expires_at));
                             }
+                            kept.remove(&task);
                         }
                     }
                     Move::Release(task) => {
                         table.released(TaskId(task));
                         model.retain(|_, (holder, _)| *holder != TaskId(task));
+                    }
+                    Move::Keep(task) => {
+                        table.kept(TaskId(task));
+                        kept.insert(TaskId(task));
+                    }
+                    Move::LeaveToTime(task) => {
+                        table.left_to_time(TaskId(task));
+                        kept.remove(&TaskId(task));
                     }
                     Move::Pass(seconds) => now = now.plus_ms(seconds * SECOND_MS),
                     Move::Sweep => {
@@ -371,15 +459,18 @@ mod tests {
                             let path = Arc::clone(path);
                             table.expired(&path);
                         }
-                        model.retain(|_, (_, until)| *until > now);
+                        model.retain(|_, (t, until)| *until > now || kept.contains(t));
                     }
                 }
+                kept.retain(|task| model.values().any(|(holder, _)| holder == task));
                 let held: BTreeMap<String, (TaskId, Timestamp)> = table.locks.iter()
                     .map(|(path, lock)| (path.to_string(), (lock.holder, lock.expires_at))).collect();
                 prop_assert_eq!(&held, &model);
                 let listed: usize = table.by_holder.values().map(BTreeSet::len).sum();
                 prop_assert_eq!(listed, held.len());
-                prop_assert_eq!(table.expiries.len(), held.len());
+                let timed = held.values().filter(|(holder, _)| !kept.contains(holder)).count();
+                prop_assert_eq!(table.expiries.len(), timed);
+                prop_assert_eq!(&table.kept, &kept);
             }
         }
     }

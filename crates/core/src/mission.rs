@@ -127,6 +127,9 @@ pub(crate) struct Merging {
     pub stale: BTreeSet<Fence>,
     /// Chores of the queue that failed and wait a moment.
     pub parked: BTreeSet<Chore>,
+    /// What the last failure of a chore said.
+    #[serde(default)]
+    pub trouble: Option<(Chore, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -206,8 +206,8 @@ impl ReadyQueue {
         })
     }
 
-    /// What the agent could take besides, by rank and at most so many, if it may not take the
-    /// first.
+    /// What the agent could take besides, by rank, if it may not take the first: at most so many
+    /// of each lane, since a mission that has nothing to start must not hide the next one.
     #[must_use]
     pub fn others(
         &self,
@@ -224,7 +224,7 @@ impl ReadyQueue {
         found.sort_unstable_by(|a, b| b.cmp(a));
         let pull =
             |rank: ByRank| Pull { task: rank.task(), source: Source::Pool, pick: Pick::BestRank };
-        found.into_iter().take(max).map(pull).collect()
+        found.into_iter().map(pull).collect()
     }
 
     /// The first of those of a mission that wait for a role and for nothing else.

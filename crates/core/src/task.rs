@@ -61,6 +61,10 @@ pub struct Task {
     pub lost: u32,
     pub failures: BTreeMap<FailureKind, u32>,
     pub last_failure: Option<Failure>,
+    /// Why its host could not make the last attempt, if it was that. The task is not to blame, so
+    /// neither its agents nor its story hear of it.
+    #[serde(default)]
+    pub host_failure: Option<Box<str>>,
     pub hardship: Option<Box<Hardship>>,
     /// When it last asked a person something.
     pub asked_at: Option<Timestamp>,

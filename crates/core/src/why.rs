@@ -5,11 +5,12 @@ use crate::approval::Subject;
 use crate::calendar::utc;
 use crate::council::CouncilId;
 use crate::escalation::HumanBecause;
+use crate::event::Chore;
 use crate::ids::TaskId;
-use crate::mission::MissionStage;
+use crate::mission::{Mission, MissionStage};
 use crate::state::{Held, State};
 use crate::task::{Stage, Task};
-use crate::time::SECOND_MS;
+use crate::time::{SECOND_MS, Timestamp};
 
 /// None for a task that is at work or done, unless its agent has fallen silent.
 #[must_use]
@@ -72,25 +73,53 @@ fn stands(state: &State, task: &Task) -> Option<String> {
         Stage::Deliberating { council } | Stage::Review { council } => {
             deliberating(state, *council)
         }
-        Stage::Backoff { .. } => {
-            let last = task.last_failure.as_ref().map_or("", |f| f.message.as_str());
-            let because = first_line(last).trim_end_matches(':');
-            match because.is_empty() {
-                true => "waits a moment before it is tried again".to_owned(),
-                false => format!("waits a moment before it is tried again: {because}"),
+        Stage::Backoff { until } => tried_again(task, *until),
+        Stage::Gating { .. } => match state.parked_until(mission, Chore::Gate(task.id)) {
+            Some((until, said)) => {
+                put_off("its checks could not be run, and are tried again", until, said)
             }
-        }
-        Stage::Gating { .. } => "its checks are running".to_owned(),
-        Stage::Queued | Stage::Merging { .. } => {
-            let standing = mission.merge_queue().and_then(|queue| queue.standing(task.id));
-            standing.map_or("is being merged".to_owned(), |standing| standing.to_string())
-        }
+            None => "its checks are running".to_owned(),
+        },
+        Stage::Queued | Stage::Merging { .. } => merging(state, task, mission),
         Stage::RolledBack => return Some("was merged, and taken back again".to_owned()),
     };
     Some(match &mission.paused {
         Some(reason) => format!("{} is paused: {reason}", mission.id),
         None => standing,
     })
+}
+
+fn tried_again(task: &Task, until: Timestamp) -> String {
+    if let Some(host) = &task.host_failure {
+        let because = format!("its host could not run it: {}", first_line(host));
+        return put_off("is tried again", until, Some(&because));
+    }
+    put_off("is tried again", until, task.last_failure.as_ref().map(|f| f.message.as_str()))
+}
+
+/// Where it stands on its way to the branch, or that the way is not free for the moment.
+fn merging(state: &State, task: &Task, mission: &Mission) -> String {
+    let queue = mission.merge_queue();
+    let lane = queue.and_then(|queue| queue.lane_of(task.id));
+    let of_lane = lane
+        .into_iter()
+        .flat_map(|lane| [Chore::LaneBuild(lane), Chore::LaneTest(lane), Chore::LaneLand(lane)]);
+    let chores = of_lane.chain([Chore::Rebase(task.id), Chore::Baseline(mission.id)]);
+    let parked = chores.into_iter().find_map(|chore| state.parked_until(mission, chore));
+    if let Some((until, said)) = parked {
+        return put_off("could not be merged, and is tried again", until, said);
+    }
+    let standing = queue.and_then(|queue| queue.standing(task.id));
+    standing.map_or("is being merged".to_owned(), |standing| standing.to_string())
+}
+
+/// What happens at a moment to come, and why not now, if that is known.
+fn put_off(what: &str, until: Timestamp, because: Option<&str>) -> String {
+    let at = utc(until);
+    match because.map(|because| first_line(because).trim_end_matches(':')) {
+        None | Some("") => format!("{what} at {at}"),
+        Some(because) => format!("{what} at {at}: {because}"),
+    }
 }
 
 /// What the end of `on` has to do with a task.
@@ -141,8 +170,11 @@ fn told(state: &State, held: &Held) -> String {
     match held {
         Held::Locked { path, holder, ms_max } => {
             let holder = state.task(*holder).map_or("?", |t| t.name());
-            let seconds = ms_max.div_ceil(SECOND_MS);
-            format!("waits for {path}, which {holder} has locked (for another {seconds} s at most)")
+            let how_long = match ms_max.map(|ms| ms.div_ceil(SECOND_MS)) {
+                Some(seconds) => format!("has locked (for another {seconds} s at most)"),
+                None => "keeps until it is merged or gives up".to_owned(),
+            };
+            format!("waits for {path}, which {holder} {how_long}")
         }
         Held::Territory { role } => {
             format!("waits: its files lie outside of the territory of every {role}")
@@ -152,6 +184,9 @@ fn told(state: &State, held: &Held) -> String {
         Held::Alone { lost } => {
             let times = count(*lost, "time");
             format!("waits until it can work alone: its host was lost {times} in a row")
+        }
+        Held::Behind { ahead } => {
+            format!("waits for its turn: {ahead} tasks before it cannot start")
         }
         Held::Beside { suspect } => {
             let name = state.task(*suspect).map_or("?", |t| t.name());

@@ -24,6 +24,12 @@ const REQUEUES_MAX: u32 = 3;
 /// People look again after this long.
 const ATTENTION_MS: u64 = 1_000;
 
+/// A team that can do everything.
+fn whole_team() -> Command {
+    let seats = [(Role::Developer, 2), (Role::Tester, 1)].into();
+    Command::ConfigureTeam { seats, workers_max: 3, by: Actor("ada".into()) }
+}
+
 impl<R: Rules + Clone> World<R> {
     pub(crate) fn calm_down(&mut self) -> Verdict {
         self.story.tell(self.now, || "* the faults end".into());
@@ -31,12 +37,11 @@ impl<R: Rules + Clone> World<R> {
         self.faults = Faults::default();
         self.agenda
             .retain(|thing| !matches!(thing, Thing::Person | Thing::Stranger | Thing::HostRestart));
-        let seats = [(Role::Developer, 2), (Role::Tester, 1)].into();
-        self.arrive(
-            Sender::Person,
-            1,
-            Command::ConfigureTeam { seats, workers_max: 3, by: Actor("ada".into()) },
-        );
+        // Some teams stay as they are: whoever is missing has to be told of. One that a crash took
+        // away before it was there is set up again, as at every start.
+        if self.rng.bool() || self.engine.state().agents().workers_max() == 0 {
+            self.arrive(Sender::Person, 1, whole_team());
+        }
         let by = Actor("ada".into());
         // Some go on with models to choose from, all of which work.
         let mut settings = Box::new(draw::generous());
@@ -177,6 +182,7 @@ impl<R: Rules + Clone> World<R> {
             (Some(PauseReason::Budget { .. }), _) => {
                 self.more_money(mission).or_else(|| Some(cancel("too expensive")))
             }
+            (Some(PauseReason::NoSeat { role }), _) if !self.has_seat(*role) => Some(whole_team()),
             (Some(_), _) => Some(Command::ResumeMission { mission: id, by }),
             (None, MissionStage::Proposed { .. }) if approvals >= APPROVALS_MAX => {
                 Some(cancel("the target does not take it"))
@@ -193,6 +199,10 @@ impl<R: Rules + Clone> World<R> {
                     .or_else(|| unwanted.then(|| cancel("nobody wants it")))
             }
         }
+    }
+
+    fn has_seat(&self, role: Role) -> bool {
+        self.engine.state().agents().of(role).any(|(_, agent)| agent.stays())
     }
 
     fn second_chance(&self, mission: &Mission) -> Option<Command> {

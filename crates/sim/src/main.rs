@@ -2,6 +2,7 @@
 //! planted bugs break.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line")]
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -49,34 +50,43 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
 }
 
 fn tell(seed: u64) -> ExitCode {
-    let (lines, verdict) = kapelle_sim::story(seed);
-    for line in lines {
-        println!("{line}");
-    }
-    match verdict {
+    let (mut lines, verdict) = kapelle_sim::story(seed);
+    lines.push(match &verdict {
         Ok(stats) => {
-            println!("sim: seed {seed} passed, {} events, {} turns", stats.events, stats.turns);
-            ExitCode::SUCCESS
+            format!("sim: seed {seed} passed, {} events, {} turns", stats.events, stats.turns)
         }
-        Err(rule) => {
-            println!("sim: seed {seed} failed: {rule}");
-            ExitCode::FAILURE
-        }
-    }
+        Err(rule) => format!("sim: seed {seed} failed: {rule}"),
+    });
+    printed(lines, if verdict.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The journal of a seed as a store would have it, one record a line.
-fn write(seed: u64) -> ExitCode {
-    for record in kapelle_sim::history(seed) {
-        match serde_json::to_string(&record) {
-            Ok(line) => println!("{line}"),
+/// Prints lines for as long as somebody reads them: `head` may have seen enough.
+fn printed(lines: Vec<String>, then: ExitCode) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    for line in lines {
+        match writeln!(out, "{line}") {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return then,
             Err(error) => {
-                eprintln!("record {} cannot be written: {error}", record.seq);
+                eprintln!("nothing can be printed: {error}");
                 return ExitCode::FAILURE;
             }
         }
     }
-    ExitCode::SUCCESS
+    then
+}
+
+/// The journal of a seed as a store would have it, one record a line.
+fn write(seed: u64) -> ExitCode {
+    let records = kapelle_sim::history(seed);
+    let lines: Result<Vec<String>, _> = records.iter().map(serde_json::to_string).collect();
+    match lines {
+        Ok(lines) => printed(lines, ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("the journal of seed {seed} cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Which seed each planted bug breaks first, and what it says, as the table of the docs.

@@ -164,6 +164,10 @@ pub enum Mutant {
     Lockless,
     /// Somebody else's lock is no reason to stay away.
     LockThief,
+    /// Locks end with their time, also those of what is in hand.
+    LosesFiles,
+    /// Nobody hears of work that nobody may do.
+    Unheard,
 
     /// A rate limit counts as a failure.
     ParkedCounts,
@@ -273,6 +277,8 @@ impl Mutant {
         Mutant::WaveGoesOn,
         Mutant::Lockless,
         Mutant::LockThief,
+        Mutant::LosesFiles,
+        Mutant::Unheard,
         Mutant::ParkedCounts,
         Mutant::DeafToParking,
         Mutant::NeverOpens,
@@ -590,6 +596,15 @@ fn falsify_failures(mutant: Mutant, events: &mut Vec<Event>, given: &Command) {
     }
 }
 
+fn is_unheard(events: &[Event]) -> bool {
+    use PauseReason::{NoSeat, NoTerritory};
+    let reason = |event: &Event| match event {
+        Event::MissionPaused { reason, .. } => matches!(reason, NoSeat { .. } | NoTerritory { .. }),
+        _ => false,
+    };
+    events.iter().any(reason)
+}
+
 fn is_loss(events: &[Event]) -> bool {
     matches!(events, [Event::TroubleMet { trouble: Trouble::HostLost, .. }, ..])
 }
@@ -741,6 +756,12 @@ impl Rules for Planted {
                 events.retain(|event| !matches!(event, Event::FilesLocked { .. }));
             }
             Mutant::LockThief => events.iter_mut().for_each(|event| lock_all(state, event)),
+            Mutant::LosesFiles => {
+                let mut locks = state.locks().iter().map(|(_, lock)| lock);
+                let expired = locks.find(|lock| lock.expires_at <= now);
+                events.extend(expired.map(|lock| Event::LocksExpired { task: lock.holder }));
+            }
+            Mutant::Unheard if is_unheard(&events) => events.clear(),
             // The locks of a grant go with it: alone they would be taken again and again.
             Mutant::Idler if state.leases().next().is_some() => events.retain(|event| {
                 !matches!(event, Event::LeaseGranted { .. } | Event::FilesLocked { .. })

@@ -12,7 +12,7 @@ use kapelle_core::machine::MachineUse;
 use kapelle_core::plan::estimate::CapBy;
 use kapelle_core::policy::Policy;
 use kapelle_core::status::Status;
-use kapelle_core::task::Stage;
+use kapelle_core::task::{Stage, Task};
 use kapelle_core::{Command, Commit, Event, Fence, MissionId, Record, Refusal, State, Timestamp};
 
 use crate::repository::Repository;
@@ -160,6 +160,7 @@ impl Oracle {
         self.councils.close(now, &self.facts)?;
         self.merges.close()?;
         self.providers.close(now)?;
+        self.queue.close(now)?;
         self.judge_diligence(now)?;
         let idle = |mission| self.leases.of_mission(mission).next().is_none();
         let restless = self.facts.withdrawn().find(|mission| !idle(*mission));
@@ -209,6 +210,32 @@ impl Oracle {
             let served = self.providers.are_free(task.mission);
             ensure(stopped || !paid || held || !served, || {
                 format!("task {} of {} waits although a seat is free", task.name(), task.mission)
+            })?;
+        }
+        self.judge_candour()
+    }
+
+    /// Nothing waits unheard for somebody who is not there.
+    fn judge_candour(&self) -> Verdict {
+        if !self.agents.are_given(&self.leases) {
+            return Ok(());
+        }
+        for mission in self.shadow.missions() {
+            let facts = self.facts.mission(mission.id)?;
+            let silent =
+                facts.paused || facts.ended || self.leases.of_mission(mission.id).next().is_some();
+            let waiting = self.shadow.tasks_of(mission).filter(|task| task.stage == Stage::Ready);
+            let mut waiting = waiting.filter(|task| !self.queue.holds(task.id)).peekable();
+            if silent || waiting.peek().is_none() {
+                continue;
+            }
+            let may = |task: &Task| {
+                let role = task.phase(&facts.policy).map(|phase| phase.role());
+                let mut team = role.into_iter().flat_map(|role| self.agents.staying(role));
+                team.any(|agent| self.queue.may_do(agent, task.id))
+            };
+            ensure(waiting.any(may), || {
+                format!("nobody may do what waits in {}, and nobody is told", mission.id)
             })?;
         }
         Ok(())

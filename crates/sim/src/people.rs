@@ -22,7 +22,11 @@ impl<R: Rules + Clone> World<R> {
         let at = self.now.plus_ms(self.rng.u64(300..5_000));
         self.agenda.add(at, Thing::Person);
         if self.strikes(|f| f.person_resize) {
-            let (seats, workers_max) = draw::team(&mut self.rng);
+            let (mut seats, workers_max) = draw::team(&mut self.rng);
+            // Some forget a role that work needs.
+            if self.rng.u8(0..4) == 0 {
+                seats.remove(if self.rng.bool() { &Role::Developer } else { &Role::Tester });
+            }
             self.arrive(
                 Sender::Person,
                 0,

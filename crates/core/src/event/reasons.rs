@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::breaker::BreakerRefusal;
 use crate::escalation::Resume;
-use crate::ids::TaskId;
+use crate::ids::{Role, TaskId};
 use crate::ledger;
 use crate::machine::{self, Pressure};
 use crate::money::Usd;
@@ -88,6 +88,14 @@ pub enum PauseReason {
     },
     /// What is missing was planned again and again.
     Gaps(GapsExhausted),
+    /// Nobody of the team has the role that all of its work needs.
+    NoSeat {
+        role: Role,
+    },
+    /// Nobody of the role may touch the files of what is left of its work.
+    NoTerritory {
+        role: Role,
+    },
     /// Too many of its tasks gave up.
     FailureRate {
         failed: u32,
@@ -117,6 +125,10 @@ impl std::fmt::Display for PauseReason {
             PauseReason::Gaps(exhausted) => exhausted.fmt(f),
             PauseReason::Wave { wave, task, because } => {
                 write!(f, "the wave {wave} fell with task {task}, and stays half landed: {because}")
+            }
+            PauseReason::NoSeat { role } => write!(f, "the team has no {role}"),
+            PauseReason::NoTerritory { role } => {
+                write!(f, "there is work outside of the territory of every {role}")
             }
             PauseReason::FailureRate { failed, finished, resume } => {
                 write!(f, "{failed} of {finished} tasks failed; {resume} has to resume")

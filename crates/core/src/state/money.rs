@@ -45,6 +45,10 @@ pub enum Hindrance {
     TierFull { tier: Tier },
     #[error(transparent)]
     Breaker(#[from] BreakerRefusal),
+    #[error("the team has no {role}")]
+    NoSeat { role: Role },
+    #[error("its files lie outside of the territory of every {role}")]
+    NoTerritory { role: Role },
 }
 
 /// Who or what ends a hindrance.
@@ -66,17 +70,20 @@ impl State {
 
     /// Whether the team has somebody who could do the task, were they free.
     pub(super) fn could_be_done(&self, task: &Task, role: Role, now: Timestamp) -> bool {
-        let somebody = self.agents.of(role).any(|(_, agent)| agent.stays());
-        somebody && self.terms_of_any(task, role, now).is_ok()
+        self.terms_of_any(task, role, now).is_ok()
     }
 
     /// The terms on which somebody of the role could do the task, were they free; or what stands
     /// in the way of all who may, the soonest to go if they differ.
     fn terms_of_any(&self, task: &Task, role: Role, now: Timestamp) -> Result<Terms, Hindrance> {
         let territories = &self.settings.territories;
-        let team = self.agents.of(role).filter(|(_, agent)| agent.stays()).map(|(id, _)| id);
-        let mut may = team.filter(|agent| territories.admits(*agent, &task.files));
-        let first = may.next().unwrap_or(AgentId { role, seat: 1 });
+        let mut may = self.staying(role).filter(|agent| territories.admits(*agent, &task.files));
+        let Some(first) = may.next() else {
+            return Err(match self.staying(role).next() {
+                None => Hindrance::NoSeat { role },
+                Some(_) => Hindrance::NoTerritory { role },
+            });
+        };
         let mut terms = self.terms(task.id, first, now);
         for other in may {
             let Err(hindrance) = &terms else { break };
@@ -174,7 +181,16 @@ impl State {
                 Cure::Soon
             }
             Hindrance::Breaker(_) => Cure::Later,
+            Hindrance::NoSeat { role } | Hindrance::NoTerritory { role } => {
+                self.cure_by_scaling(*role)
+            }
         }
+    }
+
+    /// A queue that is long enough brings somebody in time; nobody else comes by themselves.
+    fn cure_by_scaling(&self, role: Role) -> Cure {
+        let is_looked_at = self.scale_at.contains_key(&role) && self.scaler.refusal(role).is_none();
+        if is_looked_at { Cure::Soon } else { Cure::Later }
     }
 
     /// What the clock and the charges so far demand before anything else starts.
@@ -351,6 +367,18 @@ impl Hindrance {
         matches!(limit, Limit::Agent | Limit::ScalingDay)
     }
 
+    /// Whether it holds back every task of a mission alike.
+    pub(super) fn is_of_mission(&self) -> bool {
+        match self {
+            Hindrance::Money(refusal) => is_of_mission(refusal),
+            Hindrance::RateLimit { .. } | Hindrance::Breaker(_) => true,
+            Hindrance::Route(_)
+            | Hindrance::TierFull { .. }
+            | Hindrance::NoSeat { .. }
+            | Hindrance::NoTerritory { .. } => false,
+        }
+    }
+
     /// None for what nobody pauses for.
     fn pauses(self) -> Option<PauseReason> {
         Some(match self {
@@ -364,8 +392,43 @@ impl Hindrance {
             Hindrance::Money(refusal) => PauseReason::Limit { refusal },
             Hindrance::Route(refusal) => PauseReason::Route { refusal },
             Hindrance::Breaker(refusal) => PauseReason::Breaker { refusal },
+            Hindrance::NoSeat { role } => PauseReason::NoSeat { role },
+            Hindrance::NoTerritory { role } => PauseReason::NoTerritory { role },
             Hindrance::RateLimit { .. } | Hindrance::TierFull { .. } => return None,
         })
+    }
+}
+
+/// All attempts of a mission reserve the same; only what they are for, and by whom, differs.
+fn is_of_mission(refusal: &ledger::Refusal) -> bool {
+    match refusal {
+        ledger::Refusal::OverLimit { limit, .. } => match limit {
+            Limit::Mission
+            | Limit::Session
+            | Limit::Day
+            | Limit::Week
+            | Limit::Month
+            | Limit::Project => true,
+            Limit::Call
+            | Limit::Task
+            | Limit::Agent
+            | Limit::Retries
+            | Limit::CouncilDay
+            | Limit::CouncilWeek
+            | Limit::ScalingDay
+            | Limit::Pool => false,
+        },
+        ledger::Refusal::TokenBudget { .. }
+        | ledger::Refusal::Halted { .. }
+        | ledger::Refusal::TooManyOpen { .. }
+        | ledger::Refusal::DayClosed => true,
+        ledger::Refusal::PoolsEmpty { .. }
+        | ledger::Refusal::UnknownPrice(_)
+        | ledger::Refusal::NoParent { .. }
+        | ledger::Refusal::CallDivided { .. }
+        | ledger::Refusal::TooDeep { .. }
+        | ledger::Refusal::OverParent { .. }
+        | ledger::Refusal::TokensOverParent { .. } => false,
     }
 }
 

@@ -60,7 +60,8 @@ pub enum Held {
     Locked {
         path: Arc<str>,
         holder: TaskId,
-        ms_max: u64,
+        /// None if its holder keeps it until it ends.
+        ms_max: Option<u64>,
     },
     Territory {
         role: Role,
@@ -74,6 +75,10 @@ pub enum Held {
     /// Another one works alone.
     Beside {
         suspect: TaskId,
+    },
+    /// So many before it cannot start, and no more of its mission are looked at.
+    Behind {
+        ahead: usize,
     },
 }
 
@@ -121,8 +126,12 @@ impl State {
 
     fn next_attempt(&self, now: Timestamp) -> Vec<Event> {
         let launch = self.schedule.launches.check(&self.settings.queue);
-        if self.with_ready.is_empty() || self.room() == 0 || launch.is_err() {
+        if self.with_ready.is_empty() || launch.is_err() {
             return Vec::new();
+        }
+        if self.room() == 0 {
+            // Without a team nobody ever makes room.
+            return if self.limit() == 0 { self.pause_stuck(now) } else { Vec::new() };
         }
         if let Some(events) = self.next_suspect(now).or_else(|| self.next_bound(now)) {
             return events;
@@ -198,12 +207,37 @@ impl State {
             let fair = first.pick == Pick::BestRank
                 || best().is_some_and(|best| grant(agent, best).is_some());
             let granted = if fair { grant(agent, first) } else { None };
-            // Limits differ by mission, task and urgency: what the first may not, another may.
-            let others = || queue.others(agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on);
-            let granted =
-                granted.or_else(|| others().into_iter().find_map(|pull| grant(agent, pull)));
+            let granted = granted.or_else(|| self.start_another(agent, &free, now));
             if granted.is_some() {
                 return granted;
+            }
+        }
+        None
+    }
+
+    /// Limits differ by mission, task and urgency: what the first may not, another may. What holds
+    /// back a whole mission is asked of one of its tasks, not of each.
+    fn start_another(
+        &self,
+        agent: AgentId,
+        free: &[AgentId],
+        now: Timestamp,
+    ) -> Option<Vec<Event>> {
+        let goes_on = |mission| self.with_ready.contains(&mission);
+        let others = self.schedule.queue.others(agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on);
+        let mut held_back = BTreeSet::new();
+        for pull in others {
+            let Some(mission) = self.task(pull.task).map(|task| task.mission) else { continue };
+            if held_back.contains(&mission) {
+                continue;
+            }
+            let started = self.start(agent, free, pull, now);
+            if started.is_some() {
+                return started;
+            }
+            let hindrance = self.terms(pull.task, agent, now).err();
+            if hindrance.is_some_and(|hindrance| hindrance.is_of_mission()) {
+                held_back.insert(mission);
             }
         }
         None
@@ -349,7 +383,8 @@ impl State {
     }
 
     /// The files that the task gets to itself: those it names and nobody else has. A lock lasts at
-    /// least as long as the lease, so a dead holder keeps nothing and a live one loses nothing.
+    /// least as long as the lease, so a dead holder keeps nothing and a live one loses nothing;
+    /// what happens between two leases is `keep_files`.
     fn lock_for(&self, task: &Task, lease: &Event, now: Timestamp) -> Option<LockGrant> {
         let Event::LeaseGranted { expires_at, .. } = lease else { return None };
         let locks = &self.schedule.locks;
@@ -378,7 +413,22 @@ impl State {
         if self.room() == 0 {
             return Some(Held::Capacity(self.concurrency()));
         }
-        self.schedule.launches.check(&self.settings.queue).err().map(Held::Starting)
+        let starting = self.schedule.launches.check(&self.settings.queue).err();
+        starting.map(Held::Starting).or_else(|| self.held_by_others(task, role))
+    }
+
+    /// Somebody is free and may do it, and still it waits: it stands too far behind.
+    fn held_by_others(&self, task: &Task, role: Role) -> Option<Held> {
+        if !self.could_start(task, role, self.at) {
+            return None;
+        }
+        let (ahead, queue) = (limits::SCHEDULE_LOOKAHEAD_MAX, &self.schedule.queue);
+        let free: Vec<AgentId> = self.free_seats(role).collect();
+        let seen = queue.unlike(&free).flat_map(|agent| {
+            queue.others(agent, ahead, |mission| self.with_ready.contains(&mission))
+        });
+        let is_seen = seen.into_iter().any(|pull| pull.task == task.id);
+        (!is_seen).then_some(Held::Behind { ahead })
     }
 
     fn held_by_files(&self, task: &Task, role: Role) -> Option<Held> {
@@ -388,11 +438,13 @@ impl State {
         });
         let other = locks.into_iter().next();
         if let (Contention::Hold, Some((path, lock))) = (self.settings.queue.contention, other) {
-            let (path, ms) = (Arc::clone(path), lock.expires_at.ms_since(self.at));
-            return Some(Held::Locked { path, holder: lock.holder, ms_max: ms });
+            let (path, holder) = (Arc::clone(path), lock.holder);
+            let timed = !self.schedule.locks.is_kept(holder);
+            let ms_max = timed.then(|| lock.expires_at.ms_since(self.at));
+            return Some(Held::Locked { path, holder, ms_max });
         }
         let territories = &self.settings.territories;
-        let mut team = self.agents.of(role).map(|(agent, _)| agent).peekable();
+        let mut team = self.staying(role).peekable();
         if team.peek().is_some() && !team.any(|agent| territories.admits(agent, &task.files)) {
             return Some(Held::Territory { role });
         }

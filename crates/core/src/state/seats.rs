@@ -28,6 +28,11 @@ impl State {
         idle.into_iter().flatten().map(move |&seat| AgentId { role, seat })
     }
 
+    /// Who of a role takes new work, now or when it is free.
+    pub(super) fn staying(&self, role: Role) -> impl Iterator<Item = AgentId> {
+        self.agents.of(role).filter(|(_, agent)| agent.stays()).map(|(id, _)| id)
+    }
+
     /// How many of a role the team has, busy or not.
     pub(super) fn seats_of(&self, role: Role) -> u32 {
         self.agents.team().filter(|(id, agent)| id.role == role && agent.stays()).count() as u32

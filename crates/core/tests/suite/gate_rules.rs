@@ -221,7 +221,7 @@ fn a_task_that_waits_to_be_tried_again_says_what_failed() {
     let mut world = begun(read());
     world.finish("1", failed(FailureKind::Network));
     let why = why::why(world.state(), world.task("1"));
-    assert_eq!(why.as_deref(), Some("waits a moment before it is tried again: it broke"));
+    assert_eq!(why.as_deref(), Some("is tried again at 1970-01-01 00:16:41 UTC: it broke"));
 }
 
 /// A change is answerable for what it broke, not for what it found.

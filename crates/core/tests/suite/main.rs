@@ -25,6 +25,7 @@ mod merge_model;
 mod merge_queue;
 mod merge_rules;
 mod money_rules;
+mod nobody_rules;
 mod payer_rules;
 mod people_rules;
 mod plan_rules;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kapelle_core::agents::{Disk, Hardware, Profile, TeamRules};
 use kapelle_core::ledger::{self, Caps};
-use kapelle_core::plan::{PlannedTask, Priority};
+use kapelle_core::plan::{PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Policy};
 use kapelle_core::price::{InvalidPrices, Price};
 use kapelle_core::queue::{
@@ -15,7 +15,7 @@ use kapelle_core::routing::{self, Catalogue, Lineage, Model, Tier};
 use kapelle_core::scaling::{InvalidScaling, InvalidSteps};
 use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
-use kapelle_core::{Actor, AgentId, Command, Event, Refusal, Role, TaskId, Usd};
+use kapelle_core::{Actor, AgentId, Command, Event, Refusal, RequestId, Role, TaskId, Usd};
 
 use crate::fixture::{M1, World, ann, done, open, task};
 
@@ -383,11 +383,57 @@ fn locks_expire_unless_their_holder_is_heard_of() {
     world.must(Command::Heartbeat { fences: vec![fence] });
     world.wait(200_000);
     assert_eq!(world.working(), ["a".to_owned()].into(), "its lock was renewed with its lease");
-    world.finish("a", crate::fixture::asked("q"));
-    assert_eq!(world.working(), [].into());
     let events = world.wait(300_000);
     assert!(events.contains(&Event::LocksExpired { task: a }), "{events:?}");
-    assert_eq!(world.working(), ["b".to_owned()].into());
+    assert_eq!(world.working().len(), 1, "one of them has the file");
+}
+
+/// A task that has a change to show, or waits for people's word, would meet its own work again if
+/// others took its files meanwhile: the time that nobody works on it does not count.
+#[test]
+fn what_is_in_hand_keeps_its_files_however_long_it_takes() {
+    let tasks = || vec![touching("a", &["src/a"]), touching("b", &["src/a"])];
+    let hour = 60 * MINUTE;
+    let kept = "waits for src/a, which a keeps until it is merged or gives up";
+    // At its gate, and in the merge queue.
+    let mut world = opened(tasks(), crate::fixture::checked());
+    world.finish("a", done(7, &["src/a"]));
+    assert!(!told_of_expiry(&world.wait(hour)) && world.working().is_empty());
+    assert_eq!(why_of(&world, "b"), kept);
+    let fence = world.fence_of("a");
+    world.must(Command::FinishChecks { fence, results: crate::fixture::check(true) });
+    assert!(!told_of_expiry(&world.wait(hour)) && world.working().is_empty());
+    world.chores();
+    assert_eq!(world.working(), ["b".to_owned()].into(), "merged, and free again");
+    // While it asks, and when it goes on from what it had.
+    let mut world = opened(tasks(), Policy::default());
+    world.finish("a", crate::fixture::asked("q"));
+    assert!(!told_of_expiry(&world.wait(hour)) && world.working().is_empty());
+    let (task, input) = (world.task("a").id, "yes".to_owned());
+    world.must(Command::AnswerCheckpoint { task, resume_id: "q".into(), input, by: ann() });
+    assert_eq!(world.working(), ["a".to_owned()].into());
+    // Between its phases.
+    let mut world = opened(tasks(), crate::fixture::test_first());
+    let seats = BTreeMap::from([(Role::Tester, 1)]);
+    world.must(Command::ConfigureTeam { seats, workers_max: 1, by: ann() });
+    world.succeed("a");
+    assert!(!told_of_expiry(&world.wait(hour)) && world.working().is_empty());
+    let seats = BTreeMap::from([(Role::Tester, 1), (Role::Developer, 1)]);
+    world.must(Command::ConfigureTeam { seats, workers_max: 2, by: ann() });
+    let _ = world.send(Command::ResumeMission { mission: M1, by: ann() });
+    assert_eq!(world.working(), ["a".to_owned()].into());
+}
+
+fn opened(tasks: Vec<PlannedTask>, policy: Policy) -> World {
+    let mut world = World::empty();
+    world.must(change(holding()));
+    world.must(open(tasks, policy));
+    world.chores();
+    world
+}
+
+fn told_of_expiry(events: &[Event]) -> bool {
+    events.iter().any(|event| matches!(event, Event::LocksExpired { .. }))
 }
 
 /// QUE-26, WRK-13: only who has all its files in their territory is given a task.
@@ -490,4 +536,50 @@ fn agents_are_started_a_few_at_a_time() {
     assert_eq!(world.working().len(), 7, "one has ended, one more has started");
     world.online();
     assert_eq!(world.working().len(), 8, "all that is left");
+}
+
+/// The second mission of a test, with what it may cost.
+fn open_second(tasks: Vec<PlannedTask>, budget: Budget) -> Command {
+    let Command::OpenMission { goal, target, base, plan, by, .. } = open(tasks, Policy::default())
+    else {
+        unreachable!("it opens a mission")
+    };
+    let (request, policy) =
+        (RequestId("r2".into()), Box::new(Policy { budget, ..Policy::default() }));
+    Command::OpenMission { request, goal, target, base, plan, policy, by }
+}
+
+/// A mission that has no money left may have any number of urgent tasks: they are in nobody's way.
+#[test]
+fn a_mission_that_cannot_pay_starves_no_other() {
+    let crowd = (0..70).map(|n| minutes(&format!("a{n}"), &[], Priority::High, 5)).collect();
+    let budget =
+        |usd| Budget { mission_usd_max: Usd::cents(usd), attempt_usd_max: Usd::cents(200) };
+    let mut world = World::empty();
+    world.must(open(crowd, Policy { budget: budget(300), ..Policy::default() }));
+    world.must(open_second(vec![minutes("b0", &[], Priority::Low, 5)], budget(2_000)));
+    world.chores();
+    assert_eq!(world.working(), ["a0".to_owned(), "b0".to_owned()].into());
+    let why = "waits: the mission's budget is $3.00: $0.00 spent and $2.00 reserved leave no $2.00";
+    assert_eq!(why_of(&world, "a69"), why);
+}
+
+/// Only so many are looked at. Whoever stands behind them waits although somebody is free, and
+/// says so.
+#[test]
+fn a_task_too_far_behind_says_that_those_before_it_cannot_start() {
+    let slow = |n| PlannedTask {
+        kind: TaskKind::Refactor,
+        ..minutes(&format!("r{n}"), &[], Priority::High, 5)
+    };
+    let mut tasks: Vec<PlannedTask> = (0..65).map(slow).collect();
+    tasks.push(minutes("low", &[], Priority::Low, 5));
+    let settings = Settings { rate: Settings::default().rate, ..one_at_a_time() };
+    let mut world = world(2, settings, tasks);
+    assert_eq!(world.working(), ["r0".to_owned()].into(), "one premium model at a time");
+    let why = "waits: a premium model is at work already, and those work one after the other";
+    assert_eq!(why_of(&world, "r1"), why);
+    assert_eq!(why_of(&world, "low"), "waits for its turn: 64 tasks before it cannot start");
+    world.succeed("r0");
+    assert_eq!(world.working(), ["low".to_owned(), "r1".to_owned()].into());
 }

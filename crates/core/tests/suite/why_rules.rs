@@ -1,7 +1,8 @@
 //! `why`, sentence by sentence: those that no rule about something else asks for.
 
 use crate::fixture::{M1, World, ann, asked, checked, done, failed, open, task};
-use kapelle_core::failure::FailureKind;
+use kapelle_core::command::AttemptOutcome;
+use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::policy::Policy;
 use kapelle_core::{Command, why};
 
@@ -46,11 +47,55 @@ fn a_task_at_work_needs_no_reason() {
 fn a_task_between_two_tries_says_what_went_wrong() {
     let mut world = world(checked());
     world.finish("1", failed(FailureKind::Network));
-    assert_eq!(why_of(&world, "1"), "waits a moment before it is tried again: it broke");
+    let until = "1970-01-01 00:16:41 UTC";
+    let said = format!("is tried again at {until}: it broke");
+    assert_eq!(why_of(&world, "1"), said);
     let mut world = self::world(checked());
-    let failure = kapelle_core::failure::Failure::new(FailureKind::Network, "");
-    world.finish("1", kapelle_core::command::AttemptOutcome::Failed(failure));
-    assert_eq!(why_of(&world, "1"), "waits a moment before it is tried again");
+    let failure = Failure::new(FailureKind::Network, "");
+    world.finish("1", AttemptOutcome::Failed(failure));
+    assert_eq!(why_of(&world, "1"), format!("is tried again at {until}"));
+}
+
+/// What its host could not do is not what it failed at before.
+#[test]
+fn a_task_that_its_host_could_not_run_tells_of_the_host() {
+    let mut world = world(checked());
+    world.finish("1", failed(FailureKind::Network));
+    world.wait(60_000);
+    let failure = Failure::new(FailureKind::AgentError, "no space left on device");
+    world.finish("1", AttemptOutcome::Abandoned(failure));
+    let why = why_of(&world, "1");
+    assert!(why.starts_with("is tried again at 1970-01-01 00:17:"), "{why}");
+    assert!(why.ends_with(": its host could not run it: no space left on device"), "{why}");
+    // And the next failure is its own again.
+    world.wait(60_000);
+    world.finish("1", failed(FailureKind::Network));
+    assert!(why_of(&world, "1").ends_with(": it broke"), "{}", why_of(&world, "1"));
+}
+
+/// Checks and merges that could not be made wait, too: nothing is running.
+#[test]
+fn a_chore_that_failed_says_when_it_is_tried_again() {
+    let mut world = world(checked());
+    world.finish("1", done(7, &["a"]));
+    let fail = |world: &mut World| {
+        let failure = Failure::new(FailureKind::AgentError, "git is not there");
+        world.must(Command::FailChore { fence: world.fence_of("1"), failure });
+    };
+    fail(&mut world);
+    let why = why_of(&world, "1");
+    assert!(why.starts_with("its checks could not be run, and are tried again at 1970-"), "{why}");
+    assert!(why.ends_with(": git is not there"), "{why}");
+    world.wait(60_000);
+    assert_eq!(why_of(&world, "1"), "its checks are running");
+    let fence = world.fence_of("1");
+    world.must(Command::FinishChecks { fence, results: crate::fixture::check(true) });
+    fail(&mut world);
+    let why = why_of(&world, "1");
+    assert!(why.starts_with("could not be merged, and is tried again at 1970-"), "{why}");
+    assert!(why.ends_with(": git is not there"), "{why}");
+    world.wait(60_000);
+    assert_eq!(why_of(&world, "1"), "is being merged");
 }
 
 #[test]

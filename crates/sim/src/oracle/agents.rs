@@ -46,6 +46,17 @@ impl Agents {
         of_role.filter(move |agent| room && !leases.is_at_work(*agent))
     }
 
+    /// Who of this role takes new work, now or later.
+    pub(super) fn staying(&self, role: Role) -> impl Iterator<Item = AgentId> {
+        self.staying.iter().copied().filter(move |agent| agent.role == role)
+    }
+
+    /// Whether one more could work, or nobody ever can, and nobody is added by themselves.
+    pub(super) fn are_given(&self, leases: &Leases) -> bool {
+        let room = leases.count() < self.workers() || self.workers_max == 0;
+        self.settings.scaling.mode == ScalingMode::Off && room
+    }
+
     fn workers(&self) -> usize {
         let cap = self.settings.team.workers_cap().map_or(usize::MAX, |cap| cap as usize);
         self.workers_max.min(cap)

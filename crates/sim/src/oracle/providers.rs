@@ -6,7 +6,7 @@ use kapelle_core::breaker::{Breaker, BreakerKey, BreakerPolicy, Reset};
 use kapelle_core::event::Interruption;
 use kapelle_core::failure::FailureKind;
 use kapelle_core::rate::Provider;
-use kapelle_core::routing::{Route, Tier};
+use kapelle_core::routing::{Model, Route, Tier};
 use kapelle_core::settings::Settings;
 use kapelle_core::state::UNROUTED;
 use kapelle_core::{Event, Fence, MissionId, Record, Timestamp};
@@ -245,20 +245,30 @@ impl Providers {
             let parked = self.parked.contains_key(&Provider::new(UNROUTED));
             return !parked && sound(&BreakerKey::Mission(mission));
         };
-        let busy = |provider: &Provider| {
-            let routes = self.live.values().filter_map(|(_, route)| route.as_ref());
-            routes.filter(|route| route.provider == *provider).count()
+        let max = self.rules.money.tier_max.unwrap_or(Tier::Premium);
+        let keyed = |model: &&Model| model.enabled && !policy.without_key.contains(&model.provider);
+        let staffed =
+            |tier: Tier| policy.models.0.iter().filter(keyed).filter(move |m| m.tier == tier);
+        // Which tier a task deserves is the router's to say: so whichever has anybody must be free.
+        let tiers = Tier::ALL.into_iter().filter(|tier| *tier <= max);
+        let mut tiers = tiers.filter(|tier| staffed(*tier).next().is_some()).peekable();
+        let any = tiers.peek().is_some();
+        let free = tiers.all(|tier| self.is_free(tier, staffed(tier)));
+        any && free && sound(&BreakerKey::Mission(mission))
+    }
+
+    /// Whether whatever is routed to one of these models of a tier can start.
+    fn is_free<'a>(&self, tier: Tier, mut models: impl Iterator<Item = &'a Model> + Clone) -> bool {
+        let routes = || self.live.values().filter_map(|(_, route)| route.as_ref());
+        let alone = tier < Tier::Premium || !routes().any(|route| route.tier == tier);
+        let priced = |model: &Model| self.rules.prices.cost(&model.name, 1, 1).is_ok();
+        let reached = |Model { provider, .. }: &Model| {
+            let breaker = self.state(&BreakerKey::Provider(provider.clone()));
+            let busy = routes().filter(|route| route.provider == *provider).count();
+            matches!(breaker, Breaker::Closed { .. })
+                && !self.parked.contains_key(provider)
+                && busy < self.rules.rate.agents_max(provider) as usize
         };
-        let free = policy.models.0.iter().all(|model| {
-            let key = BreakerKey::Provider(model.provider.clone());
-            sound(&key)
-                && !self.parked.contains_key(&model.provider)
-                && !policy.without_key.contains(&model.provider)
-                && model.enabled
-                && model.tier < Tier::Premium
-                && self.rules.prices.cost(&model.name, 1, 1).is_ok()
-                && busy(&model.provider) < self.rules.rate.agents_max(&model.provider) as usize
-        });
-        free && sound(&BreakerKey::Mission(mission))
+        alone && models.clone().all(priced) && models.any(reached)
     }
 }

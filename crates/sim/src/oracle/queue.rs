@@ -11,7 +11,7 @@ use kapelle_core::locks::LockGrant;
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::queue::{Because, Contention, Pick, Preemption, Strategy};
 use kapelle_core::settings::Settings;
-use kapelle_core::task::Stage;
+use kapelle_core::task::{Stage, Task};
 use kapelle_core::{AgentId, Event, Fence, MissionId, Record, Role, State, TaskId, Timestamp};
 
 use super::agents::Agents;
@@ -27,6 +27,8 @@ pub(super) struct Queue {
     tasks: BTreeMap<TaskId, Waiting>,
     /// Who has which file, and until when.
     locks: BTreeMap<Arc<str>, (TaskId, Timestamp)>,
+    /// Whose locks no time ends: nobody works on them, and something of them would be lost.
+    keeping: BTreeSet<TaskId>,
     /// The attempt that was the last to begin, and the one after which locks are kept strictly.
     begun: Fence,
     strict_after: Option<Fence>,
@@ -130,6 +132,8 @@ impl Queue {
                     |(holder, until): &(TaskId, Timestamp)| holder == task && *until > record.at;
                 let early = self.locks.values().any(early);
                 ensure(!early, || format!("the locks of {task:?} expire before their time"))?;
+                let kept = self.keeping.contains(task);
+                ensure(!kept, || format!("{task:?} is in hand, and loses its files to the clock"))?;
                 self.locks.retain(|_, (holder, _)| holder != task);
             }
             Event::LeaseRenewed { fence, expires_at } => {
@@ -178,7 +182,10 @@ impl Queue {
     fn judge_lock(&self, task: TaskId, path: &str, now: Timestamp) -> Verdict {
         let named = self.waiting(task)?.plan.files.iter().any(|file| file == path);
         ensure(named, || format!("{task:?} locks {path}, which it does not name"))?;
-        let other = self.locks.get(path).filter(|(holder, until)| *holder != task && *until > now);
+        let holds = |(holder, until): &(TaskId, Timestamp)| {
+            *holder != task && (*until > now || self.keeping.contains(holder))
+        };
+        let other = self.locks.get(path).filter(|lock| holds(lock));
         ensure(other.is_none(), || format!("{task:?} locks {path}, which {other:?} has"))
     }
 
@@ -278,7 +285,44 @@ impl Queue {
             if ended || shadow.mission(task.mission).is_some_and(|m| m.has_ended()) {
                 self.locks.retain(|_, (holder, _)| *holder != task.id);
             }
+            if self.keeps(task) {
+                self.keeping.insert(task.id);
+            } else {
+                self.keeping.remove(&task.id);
+            }
         }
+    }
+
+    /// Between its attempts a task keeps its files, if it has them all and anything to lose.
+    fn keeps(&self, task: &Task) -> bool {
+        let Some(waiting) = self.tasks.get(&task.id) else { return false };
+        let own = |path: &String| self.locks.get(path.as_str()).is_some_and(|(t, _)| *t == task.id);
+        let has_all = !waiting.plan.files.is_empty() && waiting.plan.files.iter().all(own);
+        let has_work = task.accepted.is_some() || task.unfinished.is_some();
+        has_all
+            && match task.stage {
+                Stage::Gating { .. } | Stage::Queued | Stage::Merging { .. } => true,
+                Stage::Asking { .. } | Stage::Deliberating { .. } | Stage::Review { .. } => true,
+                Stage::Waiting | Stage::Ready | Stage::Failed { .. } => has_work,
+                Stage::Backoff { .. } | Stage::Approval { .. } => has_work,
+                Stage::Working { .. } | Stage::Blocked { .. } | Stage::DeadLetter => false,
+                Stage::Done | Stage::RolledBack => false,
+            }
+    }
+
+    /// After a batch: no lock outlives its time, but those of what is in hand.
+    pub(super) fn close(&self, now: Timestamp) -> Verdict {
+        let dead = |(_, (holder, until)): &(&Arc<str>, &(TaskId, Timestamp))| {
+            *until <= now && !self.keeping.contains(holder)
+        };
+        let dead = self.locks.iter().find(dead);
+        ensure(dead.is_none(), || format!("a lock outlives its holder: {dead:?}"))
+    }
+
+    /// Whether the agent may work on all files of a task.
+    pub(super) fn may_do(&self, agent: AgentId, id: TaskId) -> bool {
+        let Ok(waiting) = self.waiting(id) else { return true };
+        self.outside(agent, &waiting.plan.files).is_none()
     }
 
     /// All who wait for the same role in missions that may start something, and whether somebody

@@ -9,7 +9,7 @@ use crate::gates;
 use crate::ids::{Commit, Fence, MissionId, TaskId};
 use crate::limits;
 use crate::merge::Step;
-use crate::mission::MissionStage;
+use crate::mission::{Mission, MissionStage};
 use crate::state::{Live, State, Timer, gate};
 use crate::task::Stage;
 use crate::time::Timestamp;
@@ -21,9 +21,12 @@ impl State {
             Event::ChoreStarted { mission, fence, chore } => {
                 self.start_chore(*mission, *fence, *chore);
             }
-            Event::ChoreFailed { fence, retry_at, .. } => {
+            Event::ChoreFailed { fence, failure, retry_at, .. } => {
                 if let Some(Live::Chore { mission, chore }) = self.end_live(*fence) {
-                    self.with_mission(mission, |m| m.chore_failures += 1);
+                    self.with_mission(mission, |m| {
+                        m.chore_failures += 1;
+                        m.merging.trouble = Some((chore, failure.message.clone()));
+                    });
                     match retry_at {
                         Some(at) => self.park(mission, chore, *at),
                         None => self.want_again(mission, chore),
@@ -246,6 +249,18 @@ impl State {
         if let Some(Live::Chore { mission, .. }) = self.end_live(fence) {
             self.with_mission(mission, |m| m.chore_failures = 0);
         }
+    }
+
+    /// Until when a chore that failed waits, and what it said if nothing else failed since.
+    pub(crate) fn parked_until<'a>(
+        &self,
+        mission: &'a Mission,
+        chore: Chore,
+    ) -> Option<(Timestamp, Option<&'a str>)> {
+        let timer = Timer::Chore(mission.id, chore);
+        let (until, _) = self.timers.iter().find(|(_, of)| *of == timer)?;
+        let said = mission.merging.trouble.as_ref().filter(|(of, _)| *of == chore);
+        Some((*until, said.map(|(_, message)| message.as_str())))
     }
 
     pub(in crate::state) fn park(&mut self, mission: MissionId, chore: Chore, until: Timestamp) {

@@ -30,8 +30,10 @@ impl State {
                     };
                 });
             }
-            Event::AttemptAbandoned { task, fence, retry_at, .. } => {
+            Event::AttemptAbandoned { task, fence, failure, retry_at } => {
                 self.end_attempt(*fence, Billed::AtItsEnd, self.at);
+                let message = failure.message.as_str().into();
+                self.with_task(*task, |t| t.host_failure = Some(message));
                 self.with_mission_of(*task, |m| m.abandoned += 1);
                 match retry_at {
                     Some(until) => self.move_to(*task, Stage::Backoff { until: *until }),

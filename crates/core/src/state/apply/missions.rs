@@ -246,6 +246,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<T
         lost: 0,
         failures: BTreeMap::new(),
         last_failure: None,
+        host_failure: None,
         hardship: None,
         asked_at: None,
         skipped: BTreeSet::new(),

@@ -7,7 +7,7 @@ use crate::plan::Priority;
 use crate::queue::Ticket;
 use crate::state::State;
 use crate::state::schedule::Schedule;
-use crate::task::Stage;
+use crate::task::{Stage, Task};
 
 impl State {
     /// A task moved: its place in the queue follows. The new stage is already its own.
@@ -30,9 +30,24 @@ impl State {
         }
         if ended {
             self.unlock(id);
+        } else {
+            self.keep_files(id);
         }
         if ready {
             self.enqueue(id);
+        }
+    }
+
+    /// Nobody is heard of while a task is looked at, asked about or between its phases; what it has
+    /// done would meet its own files again, changed by others. So it keeps them, if it has them
+    /// all: who has only some could wait for another that waits for it.
+    fn keep_files(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get((id.0 as usize).wrapping_sub(1)) else { return };
+        let locks = &mut self.schedule.locks;
+        if keeps_files(task) && locks.has_all(id, &task.files) {
+            locks.kept(id);
+        } else {
+            locks.left_to_time(id);
         }
     }
 
@@ -82,6 +97,7 @@ impl State {
     pub(in crate::state) fn begin_running(&mut self, id: TaskId, fence: Fence, agent: AgentId) {
         let Some(task) = self.task(id) else { return };
         let files = task.files.clone();
+        self.with_task(id, |task| task.host_failure = None);
         self.schedule.runners.began(agent.role);
         self.schedule.launches.began(fence);
         self.schedule.hands.assigned(&self.settings.queue, agent, &files);
@@ -133,6 +149,29 @@ fn is_in_hand(stage: &Stage) -> bool {
         | Stage::Asking { .. }
         | Stage::Review { .. }
         | Stage::Approval { .. }
+        | Stage::Blocked { .. }
+        | Stage::Done
+        | Stage::RolledBack
+        | Stage::DeadLetter => false,
+    }
+}
+
+/// Whether no attempt is made at the task, and something of it is there to be lost.
+fn keeps_files(task: &Task) -> bool {
+    match &task.stage {
+        Stage::Gating { .. }
+        | Stage::Queued
+        | Stage::Merging { .. }
+        | Stage::Asking { .. }
+        | Stage::Deliberating { .. }
+        | Stage::Review { .. } => true,
+        Stage::Waiting
+        | Stage::Ready
+        | Stage::Failed { .. }
+        | Stage::Backoff { .. }
+        | Stage::Approval { .. } => task.accepted.is_some() || task.unfinished.is_some(),
+        // Whoever works on it is heard of, or is dead.
+        Stage::Working { .. }
         | Stage::Blocked { .. }
         | Stage::Done
         | Stage::RolledBack
