@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use kapelle_core::approval::Subject;
 use kapelle_core::engine::Accepted;
-use kapelle_core::event::PauseReason;
+use kapelle_core::event::{Interruption, PauseReason};
 use kapelle_core::machine::MachineUse;
 use kapelle_core::plan::estimate::CapBy;
 use kapelle_core::policy::Policy;
@@ -152,6 +152,10 @@ impl Oracle {
         self.agents.close(&self.shadow, inputs, now);
         self.plans.close()?;
         self.tests.close()?;
+        if let [Command::StopHost] = inputs {
+            // Nothing starts or runs out any more: the next conductor sees to it.
+            return self.judge_stop(records);
+        }
         self.leases.close(now)?;
         self.leases.hear(inputs, now);
         self.books.close(&self.shadow, now)?;
@@ -170,6 +174,17 @@ impl Oracle {
 
     /// Folds one event and looks at what it did to every task.
     fn fold(&mut self, record: &Record) -> Verdict {
+    /// A stop in order ends all that runs, and loses nothing of it.
+    fn judge_stop(&self, records: &[Record]) -> Verdict {
+        let running = self.leases.fences().next();
+        ensure(running.is_none(), || format!("{running:?} goes on after the stop"))?;
+        let lost = records.iter().find(|record| match &record.event {
+            Event::AttemptInterrupted { cause, .. } => *cause != Interruption::Stopped,
+            _ => false,
+        });
+        ensure(lost.is_none(), || format!("a stop in order counts as a loss: {lost:?}"))
+    }
+
         self.shadow.apply(&record.event, record.at);
         self.queue.note_waiting(&self.shadow, record.at);
         let mut statuses = Vec::with_capacity(self.statuses.len());

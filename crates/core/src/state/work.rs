@@ -139,8 +139,18 @@ impl State {
     /// After a restart of the host nothing that it ran is alive: attempts and chores begin anew,
     /// with fences that no message of the earlier life knows.
     pub(super) fn interrupt_all(&self) -> Vec<Event> {
-        let cause = Interruption::HostRestarted;
-        let ended = |(&fence, live): (&Fence, &Live)| match live {
+        let ended = self.end_all(Interruption::HostRestarted);
+        ended.chain([Event::SessionStarted]).collect()
+    }
+
+    /// A host that stops in order says so while it still can: the next one finds nothing that was
+    /// lost, and no task is held to account for the wish of a person.
+    pub(super) fn stop_host(&self) -> Vec<Event> {
+        self.end_all(Interruption::Stopped).collect()
+    }
+
+    fn end_all(&self, cause: Interruption) -> impl Iterator<Item = Event> {
+        self.live.iter().map(move |(&fence, live)| match live {
             Live::Attempt(lease) => Event::AttemptInterrupted { task: lease.task, fence, cause },
             Live::Chore { .. } => Event::ChoreWithdrawn { fence },
         };

@@ -150,6 +150,7 @@ impl Books {
                     | Interruption::GaveWay { .. } => self.wait(*fence, at),
                     Interruption::ProviderParked => self.release(*fence),
                 };
+                    | Interruption::Stopped
             }
             Event::ReservationReleased { fence, usd, .. } => return self.give_up(*fence, *usd, at),
             Event::MissionCancelled { mission, .. } => {

@@ -121,7 +121,8 @@ impl State {
                 self.with_task(task, |t| t.gave_way += 1);
                 self.schedule.queue.promised(to);
             }
-            Interruption::MissionPaused
+            Interruption::Stopped
+            | Interruption::MissionPaused
             | Interruption::Overridden
             | Interruption::WaveFell { .. } => {}
         }
