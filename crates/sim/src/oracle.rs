@@ -29,7 +29,9 @@ mod plans;
 mod providers;
 mod queue;
 mod reviews;
+mod routes;
 mod tests_seen;
+mod trials;
 mod waves;
 mod work;
 
@@ -126,8 +128,8 @@ impl Oracle {
             let (agents, leases) = (&self.agents, &self.leases);
             let means = Means { books, providers, agents, leases, failures: &self.failures };
             self.queue.observe(record, &self.facts, means, &self.shadow)?;
-            self.books.observe(record, &self.facts)?;
-            self.providers.observe(record, &self.facts)?;
+            self.books.observe(record, &self.facts, &self.shadow)?;
+            self.providers.observe(record, &self.facts, &self.shadow)?;
             self.agents.observe(record, &self.leases)?;
             self.plans.observe(&record.event, &self.facts, (&self.leases, &self.work))?;
             self.leases.observe(record, &self.facts)?;
@@ -150,12 +152,12 @@ impl Oracle {
             ensure(failed.is_none(), || format!("an outage counts as a failure: {failed:?}"))?;
         }
         self.agents.close(&self.shadow, inputs, now);
-        self.plans.close()?;
-        self.tests.close()?;
         if let [Command::StopHost] = inputs {
             // Nothing starts or runs out any more: the next conductor sees to it.
             return self.judge_stop(records);
         }
+        self.plans.close()?;
+        self.tests.close()?;
         self.leases.close(now)?;
         self.leases.hear(inputs, now);
         self.books.close(&self.shadow, now)?;
@@ -172,8 +174,6 @@ impl Oracle {
         })
     }
 
-    /// Folds one event and looks at what it did to every task.
-    fn fold(&mut self, record: &Record) -> Verdict {
     /// A stop in order ends all that runs, and loses nothing of it.
     fn judge_stop(&self, records: &[Record]) -> Verdict {
         let running = self.leases.fences().next();
@@ -185,6 +185,8 @@ impl Oracle {
         ensure(lost.is_none(), || format!("a stop in order counts as a loss: {lost:?}"))
     }
 
+    /// Folds one event and looks at what it did to every task.
+    fn fold(&mut self, record: &Record) -> Verdict {
         self.shadow.apply(&record.event, record.at);
         self.queue.note_waiting(&self.shadow, record.at);
         let mut statuses = Vec::with_capacity(self.statuses.len());

@@ -73,7 +73,7 @@ impl State {
                 self.forget_losses(*task);
                 self.with_task(*task, |t| {
                     t.failures.clear();
-                    t.outgrown = None;
+                    (t.outgrown, t.failed_up_to) = (None, None);
                     t.begin_anew();
                     (t.started, t.retrying, t.resume) = (false, false, None);
                 });

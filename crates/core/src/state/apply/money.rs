@@ -63,6 +63,7 @@ impl State {
         }
     }
 
+            self.forget_bill(&bill);
     fn sub_agent_opened(
         &mut self,
         fence: Fence,
@@ -140,19 +141,28 @@ impl State {
         self.bills.insert(fence, bill);
         while self.bills.len() > limits::BILLS_AWAITED_MAX {
             let Some((oldest, bill)) = self.bills.pop_first() else { return };
+        self.with_task(task, |task| task.unbilled += reserved);
             self.timers.remove(&(bill.until, Timer::Bill(oldest)));
             self.free(&bill);
         }
     }
 
+            self.forget_bill(&bill);
     /// Its money is free again; a bill that comes after all is an overspend, but it is paid.
     fn stop_awaiting(&mut self, fence: Fence) {
         let Some(mut bill) = self.bills.remove(&fence) else { return };
+    /// It is paid, or no longer awaited.
+    fn forget_bill(&mut self, bill: &Bill) {
+        let reserved = bill.reservation.map_or(Usd::ZERO, |_| bill.reserved);
+        self.with_task(bill.task, |task| task.unbilled = task.unbilled.saturating_sub(reserved));
+    }
+
         self.timers.remove(&(bill.until, Timer::Bill(fence)));
         self.free(&bill);
         bill.reservation = None;
         self.bills.insert(fence, bill);
     }
+        self.forget_bill(&bill);
 
     fn free(&mut self, bill: &Bill) {
         if let Some(id) = bill.reservation {

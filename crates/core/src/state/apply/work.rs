@@ -93,7 +93,7 @@ impl State {
             }
             Event::RetryScheduled { task, at, from } => {
                 self.with_task(*task, |t| {
-                    t.retrying = true;
+                    t.repeat();
                     t.retries += 1;
                     if *from == Restart::Flow {
                         t.begin_anew();
