@@ -47,7 +47,7 @@ impl State {
                 self.park_provider(task.id, lease, fence, failure, now)
             }
             AttemptOutcome::Failed(failure) => {
-                self.fail_attempt(task.id, fence, failure.clone(), now)
+                self.fail_attempt(task.id, fence, failure.bounded(), now)
             }
             AttemptOutcome::Abandoned(failure) => {
                 self.abandon((task, mission), fence, failure, now)
@@ -117,6 +117,7 @@ impl State {
         question: &Question,
         change: Option<Commit>,
     ) -> Vec<Event> {
+        let question = question.bounded();
         let mut events = vec![Event::CheckpointRaised {
             task: task.id,
             fence,
@@ -130,7 +131,7 @@ impl State {
                 task: task.id,
                 resume_id: question.resume_id.clone(),
                 input: input.clone(),
-                by: Actor("configuration".into()),
+                by: Actor::configuration(),
             });
         }
         events
@@ -153,8 +154,7 @@ impl State {
         self.live.iter().map(move |(&fence, live)| match live {
             Live::Attempt(lease) => Event::AttemptInterrupted { task: lease.task, fence, cause },
             Live::Chore { .. } => Event::ChoreWithdrawn { fence },
-        };
-        self.live.iter().map(ended).chain([Event::SessionStarted]).collect()
+        })
     }
 
     /// A heartbeat is worth a record only when the lease is half over, or when it is the first of

@@ -276,6 +276,30 @@ fn a_mission_pauses_when_too_many_of_its_tasks_give_up() {
     assert_eq!(world.working().len(), 2);
 }
 
+/// C-11: what the orchestrator may resume is not for whoever happens to be an agent.
+#[test]
+fn of_all_agents_only_the_orchestrator_resumes_after_failures() {
+    let names: Vec<String> = (1..=13).map(|n| n.to_string()).collect();
+    let tasks = names.iter().map(|name| task(name, &[])).collect();
+    let mut world = World::with(tasks, Policy::default());
+    world.chores();
+    for name in &names[..8] {
+        world.succeed(name);
+    }
+    for name in &names[8..10] {
+        world.finish(name, failed(FailureKind::Auth));
+    }
+    let reason = PauseReason::FailureRate { failed: 2, finished: 10, resume: Resume::Orchestrator };
+    assert_eq!(paused(&world), Some(&reason));
+    let by = |name: &str| Command::ResumeMission { mission: M1, by: Actor(name.into()) };
+    for name in ["developer-1", "judge-1"] {
+        let refused = Refusal::NotAPerson { by: name.into() };
+        assert_eq!(world.send(by(name)), Err(refused));
+    }
+    world.must(by("orchestrator-1"));
+    assert_eq!(paused(&world), None);
+}
+
 fn notified(events: &[Event]) -> Vec<&Cause> {
     let told = events.iter().filter_map(|event| match event {
         Event::PersonNotified { causes } => Some(causes),

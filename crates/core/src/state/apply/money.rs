@@ -148,9 +148,6 @@ impl State {
     }
 
             self.forget_bill(&bill);
-    /// Its money is free again; a bill that comes after all is an overspend, but it is paid.
-    fn stop_awaiting(&mut self, fence: Fence) {
-        let Some(mut bill) = self.bills.remove(&fence) else { return };
     /// It is paid, or no longer awaited.
     fn forget_bill(&mut self, bill: &Bill) {
         let reserved = bill.reservation.map_or(Usd::ZERO, |_| bill.reserved);
@@ -162,9 +159,9 @@ impl State {
         bill.reservation = None;
         self.bills.insert(fence, bill);
     }
-        self.forget_bill(&bill);
 
     fn free(&mut self, bill: &Bill) {
+        self.forget_bill(&bill);
         if let Some(id) = bill.reservation {
             self.ledger.released(id);
         }

@@ -4,7 +4,7 @@ use crate::approval::Subject;
 use crate::checklist::Checklist;
 use crate::effect::Effect;
 use crate::event::{Chore, Event, Interruption, Restart};
-use crate::ids::{Fence, TaskId};
+use crate::ids::{Actor, Fence, TaskId};
 use crate::ledger::{Drawn, Purpose};
 use crate::money::Usd;
 use crate::report::ResumeData;
@@ -71,7 +71,7 @@ impl State {
                 self.move_to(*task, Stage::Asking { question: question.clone() });
             }
             Event::CheckpointAnswered { task, resume_id, input, by } => {
-                let by_rule = by.0 == "configuration";
+                let by_rule = *by == Actor::configuration();
                 let asked = self.task(*task).and_then(|t| Some((t.mission, t.asked_at?)));
                 if let Some((mission, at)) = asked.filter(|_| !by_rule) {
                     self.note_attention(mission, at);
