@@ -188,6 +188,7 @@ impl Oracle {
     /// Folds one event and looks at what it did to every task.
     fn fold(&mut self, record: &Record) -> Verdict {
         self.shadow.apply(&record.event, record.at);
+        self.failures.look(&self.shadow);
         self.queue.note_waiting(&self.shadow, record.at);
         let mut statuses = Vec::with_capacity(self.statuses.len());
         for task in self.shadow.tasks() {

@@ -29,11 +29,9 @@ impl State {
             }
             Event::AttemptIdle { fence, silent_ms, .. } => {
                 let since = Timestamp(at.0.saturating_sub(*silent_ms));
-                self.with_lease(*fence, |lease| lease.idle_since = Some(since));
+                self.note_silence(*fence, Some(since));
             }
-            Event::AttemptHeard { fence, .. } => {
-                self.with_lease(*fence, |lease| lease.idle_since = None);
-            }
+            Event::AttemptHeard { fence, .. } => self.note_silence(*fence, None),
             Event::AttemptFinished { task, fence, change, touched } => {
                 self.attempted(*task);
                 self.answered(*fence);
@@ -225,12 +223,6 @@ impl State {
             route: route.clone(),
         };
         self.begin_live(*fence, mission, Live::Attempt(lease), effect);
-    }
-
-    fn with_lease(&mut self, fence: Fence, change: impl FnOnce(&mut Lease)) {
-        if let Some(Live::Attempt(lease)) = self.live.get_mut(&fence) {
-            change(lease);
-        }
     }
 
     /// An attempt came to an end of its own: its host is able.
