@@ -82,6 +82,7 @@ impl Turns {
         while outcome.is_ok() {
             let gathered = self.gather().await;
             if gathered.end {
+                outcome = self.last_turn(gathered.commands).await;
                 break;
             }
             outcome = self.turn(gathered.commands).await;
@@ -98,9 +99,29 @@ impl Turns {
     }
 
     async fn turn(&mut self, commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
-        let bills: Vec<_> = commands.iter().map(|(_, command)| late_bill(command)).collect();
+        let bills = late_bills(&commands);
         let expected = self.engine.head();
         let batch = self.engine.handle(commands, self.clock.now());
+        self.carry_out(expected, batch, bills).await
+    }
+
+    /// What came before the end is still decided, but nothing is set in motion any more. That all
+    /// that runs was stopped in order is durable before it is: the next conductor need not take
+    /// it for lost, and no task is blamed for a Ctrl-C.
+    async fn last_turn(&mut self, mut commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
+        commands.push((None, Command::StopHost));
+        let bills = late_bills(&commands);
+        let expected = self.engine.head();
+        let batch = self.engine.note(commands, self.clock.now());
+        self.carry_out(expected, batch, bills).await
+    }
+
+    async fn carry_out(
+        &mut self,
+        expected: kapelle_core::Seq,
+        batch: Batch<Ticket>,
+        bills: Vec<Option<Command>>,
+    ) -> Result<(), Error> {
         self.commit(expected, &batch).await?;
         let records = batch.records.clone();
         let Actions { replies, start, stop } = self.engine.committed(batch);
@@ -233,6 +254,10 @@ impl Turns {
         let leases = alive.iter().filter_map(|fence| state.lease(*fence));
         leases.filter_map(|lease| state.renewal_at(lease)).min()
     }
+}
+
+fn late_bills(commands: &[(Ticket, Command)]) -> Vec<Option<Command>> {
+    commands.iter().map(|(_, command)| late_bill(command)).collect()
 }
 
 /// What is owed if the end of an attempt comes too late to count.

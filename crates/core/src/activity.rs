@@ -319,6 +319,7 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
         Event::AttemptInterrupted { task, cause, .. } => {
             let why = match cause {
                 Interruption::HostRestarted => "Kapelle was restarted",
+                Interruption::Stopped => "Kapelle was stopped",
                 Interruption::LeaseExpired => "its lease expired",
                 Interruption::MissionPaused => "the mission was paused",
                 Interruption::ProviderParked => "its provider has a rate limit",

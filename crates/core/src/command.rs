@@ -198,6 +198,8 @@ pub enum Command {
 
     /// From a host: it has just started, so nothing of what it ran before is alive.
     HostStarted,
+    /// From a host: it stops in order, and with it all that it runs.
+    StopHost,
     /// From a host: these attempts are alive.
     Heartbeat {
         fences: Vec<Fence>,
@@ -337,6 +339,7 @@ impl Command {
             | Command::Override { .. }
             | Command::SecondOverride { .. }
             | Command::HostStarted
+            | Command::StopHost
             | Command::Heartbeat { .. }
             | Command::ReportOutput { .. }
             | Command::ReportCheck { .. }

@@ -48,6 +48,12 @@ impl Actor {
     pub fn kapelle() -> Actor {
         Actor("kapelle".into())
     }
+
+    /// The rules of a mission, where they answer for a person.
+    #[must_use]
+    pub fn configuration() -> Actor {
+        Actor("configuration".into())
+    }
 }
 
 /// What a member of the team does. Projects may show other names for them.

@@ -40,6 +40,10 @@ pub const BATCH_TASKS_MAX: u32 = 20;
 pub const REPORT_BYTES_MAX: usize = 256 * 1024;
 pub const QUESTION_OPTIONS_MAX: usize = 20;
 pub const QUESTION_CHARS_MAX: usize = 2_000;
+/// By what an agent knows where it stood when it asked.
+pub const QUESTION_ID_CHARS_MAX: usize = 200;
+/// An option is something to choose, not something to read.
+pub const OPTION_CHARS_MAX: usize = 200;
 pub const ANSWER_CHARS_MAX: usize = 10_000;
 pub const REASON_CHARS_MAX: usize = 1_000;
 /// What is repeated of a word that is no state of a task.

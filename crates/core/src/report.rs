@@ -110,7 +110,7 @@ impl Report {
             return Err(InvalidReport::NoQuestion);
         }
         if let Some(question) = &mut report.checkpoint {
-            question.bound();
+            *question = question.bounded();
         }
         if let Some(RedReason::Tests { names, .. }) = report.red.as_deref_mut() {
             names.truncate(limits::RED_TESTS_MAX);
@@ -131,13 +131,15 @@ impl Report {
 }
 
 impl Question {
-    fn bound(&mut self) {
-        let cut = |text: &mut String, max| *text = limits::head(text, max).to_owned();
-        cut(&mut self.message, limits::QUESTION_CHARS_MAX);
-        cut(&mut self.resume_id, limits::TITLE_CHARS_MAX);
-        self.options.truncate(limits::QUESTION_OPTIONS_MAX);
-        for option in &mut self.options {
-            cut(option, limits::TITLE_CHARS_MAX);
+    /// The same, with no more of it than is kept.
+    #[must_use]
+    pub fn bounded(&self) -> Question {
+        let head = |text: &str, max| limits::head(text, max).to_owned();
+        let options = self.options.iter().take(limits::QUESTION_OPTIONS_MAX);
+        Question {
+            message: head(&self.message, limits::QUESTION_CHARS_MAX),
+            resume_id: head(&self.resume_id, limits::QUESTION_ID_CHARS_MAX),
+            options: options.map(|option| head(option, limits::OPTION_CHARS_MAX)).collect(),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
 use crate::gates::{Done, Evidence, RedReason, Reviews};
 use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
+use crate::ledger::Purpose;
 use crate::mission::{Counted, Mission};
 use crate::money::Usd;
 use crate::plan::operation::Operations;
@@ -44,6 +45,11 @@ pub struct Task {
     pub started: bool,
     /// A failure is being worked off; until the change reaches the merge queue.
     pub retrying: bool,
+    /// Up to this phase its work is done once more, because it failed: attempts at these phases
+    /// are paid as retries (RET-08). Unlike `retrying` it is no word for people: a question or
+    /// an order does not make failed work new, and a phase that was never tried is no retry.
+    #[serde(default)]
+    pub failed_up_to: Option<usize>,
     pub attempts: u32,
     /// How often it was decided to try again after a failure.
     pub retries: u32,
@@ -112,9 +118,14 @@ pub struct Task {
     #[serde(default)]
     pub reviews: Reviews,
     pub spent: Usd,
+    /// What was reserved for attempts that ended and whose bills are awaited.
+    #[serde(default)]
+    pub unbilled: Usd,
     /// Of the model that made the latest attempt.
     pub tier: Option<Tier>,
-    /// The best model that failed at it, where a better one might not have.
+    /// The best model that failed at it, where a better one might not have. A task is as hard
+    /// after a question or in its next phase as before; only a person who brings it back to life
+    /// may have made it easier.
     #[serde(default)]
     pub outgrown: Option<Failed>,
     pub lineage: Option<Lineage>,
@@ -236,6 +247,29 @@ impl Task {
         let later = policy.flow.iter().enumerate().skip(self.phase + 1);
         let mut left = later.filter(|(_, phase)| !self.skipped.contains(phase));
         left.next().map(|(index, _)| index)
+    }
+
+    /// Why the next attempt is paid for.
+    #[must_use]
+    pub fn purpose(&self) -> Purpose {
+        match self.failed_up_to {
+            Some(last) if self.phase <= last => Purpose::Retry,
+            Some(_) | None => Purpose::Work,
+        }
+    }
+
+    /// The work of the present phase is to be done once more.
+    pub(crate) fn repeat(&mut self) {
+        self.retrying = true;
+        self.failed_up_to = self.failed_up_to.max(Some(self.phase));
+    }
+
+    /// What an attempt has cost so far, on average, rounded up. A bill that is awaited may be all
+    /// that was reserved: what is not known is not taken for nothing.
+    #[must_use]
+    pub fn mean_cost(&self) -> Usd {
+        let known = (self.spent + self.unbilled).as_micros();
+        Usd::micros(known.div_ceil(u64::from(self.attempts.max(1))))
     }
 
     /// What the phases left is not built upon.

@@ -55,6 +55,21 @@ impl<R: Rules + Clone> World<R> {
         if self.rng.u8(0..24) == 0 { self.compare_with_replay() } else { Ok(()) }
     }
 
+    /// The last turn before the end, and the next conductor after it. Whoever is killed while it
+    /// stops has not stopped in order.
+    pub(crate) fn stop_in_order(&mut self) -> Verdict {
+        self.story.tell(self.now, || "* Kapelle is stopped in order".into());
+        let (now, inputs) = (self.engine.time(self.now), [Command::StopHost]);
+        let batch = self.engine.note(vec![((), Command::StopHost)], self.now);
+        let records = batch.records;
+        self.story.turn(now, &inputs, &records, self.engine.state());
+        if !self.strikes(|f| f.crash_before) {
+            self.durable.extend(records.iter().cloned());
+            self.oracle.observe(&inputs, &records, now, &self.repo)?;
+        }
+        self.recover()
+    }
+
     /// A host that hears that its attempt is no longer wanted still says what it cost.
     fn bill_late(&mut self, inputs: &[Command], replies: &[(u64, Reply)]) {
         for (command, (_, reply)) in inputs.iter().zip(replies) {

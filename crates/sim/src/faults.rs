@@ -16,6 +16,8 @@ pub(crate) struct Faults {
     pub crash_after: u32,
     /// A host starts anew while the conductor lives on.
     pub host_restart: u32,
+    /// Somebody stops Kapelle in order, and starts it again.
+    pub orderly_stop: u32,
     /// A message of an earlier life arrives after all.
     pub ghost: u32,
     /// Something that was stopped is performed nevertheless.
@@ -144,6 +146,7 @@ impl Faults {
             (&mut self.append_refused, 40),
             (&mut self.crash_after, 40),
             (&mut self.host_restart, 200),
+            (&mut self.orderly_stop, 200),
             (&mut self.ghost, 500),
             (&mut self.zombie, 500),
             (&mut self.lose, 150),

@@ -9,8 +9,10 @@ use kapelle_core::engine::Rules;
 use kapelle_core::escalation::{DeadLetter, FailureStory, HumanBecause, Ladder, Next, Trouble};
 use kapelle_core::event::{Chore, Interruption, PauseReason, Restart};
 use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::ledger::Purpose;
 use kapelle_core::merge::LaneId;
 use kapelle_core::mission::MissionStage;
+use kapelle_core::routing::{Model, Tier};
 use kapelle_core::state::Live;
 use kapelle_core::{
     Actor, Command, Effect, Event, Fence, MissionId, Refusal, State, TaskId, Timestamp, Usd,
@@ -141,8 +143,6 @@ pub enum Mutant {
     LandsUntested,
     /// The first of a batch that failed is blamed for all of it.
     BlamesTheFirst,
-    /// A batch that failed is neither halved nor tested again: it is forgotten.
-    ForgetsABatch,
     /// The last task of a lane that landed is never told.
     ForgetsAPassenger,
     /// A conflict is rebased again and again, and nobody is asked.
@@ -179,6 +179,12 @@ pub enum Mutant {
     NeverCloses,
     /// Work goes to whoever is first in the catalogue.
     FirstInTheBook,
+    /// All work goes to the cheapest models.
+    AlwaysEco,
+    /// A stop in order is taken for a lost host.
+    CountsStops,
+    /// A retry is paid as if nothing had failed before.
+    ForgetsFailures,
     /// Nobody is asked about anything but the delivery.
     AsksNobody,
     /// One person is enough for everything.
@@ -266,7 +272,6 @@ impl Mutant {
         Mutant::Idler,
         Mutant::LandsUntested,
         Mutant::BlamesTheFirst,
-        Mutant::ForgetsABatch,
         Mutant::ForgetsAPassenger,
         Mutant::RebasesForEver,
         Mutant::ExcusesAnything,
@@ -284,6 +289,9 @@ impl Mutant {
         Mutant::NeverOpens,
         Mutant::NeverCloses,
         Mutant::FirstInTheBook,
+        Mutant::AlwaysEco,
+        Mutant::CountsStops,
+        Mutant::ForgetsFailures,
         Mutant::AsksNobody,
         Mutant::OneIsEnough,
         Mutant::ApprovesUnseen,
@@ -515,11 +523,13 @@ impl Planted {
                 events.clear();
             }
             Mutant::Wanderer => record_touched(&mut events, given),
+            Mutant::CountsStops if *given == Command::StopHost => {
+                events.iter_mut().for_each(count_stops);
+            }
             Mutant::Immortal if *given == Command::HostStarted => events.clear(),
             Mutant::Timeless if *given == Command::Tick => events.clear(),
             Mutant::LandsUntested
             | Mutant::BlamesTheFirst
-            | Mutant::ForgetsABatch
             | Mutant::ForgetsAPassenger
             | Mutant::RebasesForEver
             | Mutant::ExcusesAnything
@@ -643,6 +653,33 @@ fn share_all(state: &State, events: &mut [Event]) {
     }
 }
 
+/// Sends work to the first model of this kind, whatever the work is.
+fn misroute(state: &State, events: &mut [Event], is_fit: impl Fn(&Model) -> bool) {
+    let routing = state.settings().routing.as_ref();
+    let first = routing.and_then(|policy| policy.models.0.iter().find(|model| is_fit(model)));
+    for event in events {
+        if let (Event::LeaseGranted { route: Some(route), .. }, Some(first)) = (event, first) {
+            route.model.clone_from(&first.name);
+            route.provider.clone_from(&first.provider);
+            route.tier = first.tier;
+        }
+    }
+}
+
+/// Pays for a retry as if nothing had failed before.
+fn forget_failures(event: &mut Event) {
+    if let Event::LeaseGranted { reserved, reservation: Some(drawn), .. } = event {
+        (drawn.purpose, drawn.estimate) = (Purpose::Work, *reserved);
+    }
+}
+
+/// Takes a stop in order for a lost host.
+fn count_stops(event: &mut Event) {
+    if let Event::AttemptInterrupted { cause, .. } = event {
+        *cause = Interruption::HostRestarted;
+    }
+}
+
 /// Gives the lease to the last in the queue that would start just so.
 fn serve_last(state: &State, event: &mut Event) {
     let Event::LeaseGranted { task, agent, .. } = event else { return };
@@ -726,19 +763,9 @@ impl Rules for Planted {
             Mutant::SleepyWatchdog => {
                 events.retain(|event| !matches!(event, Event::SpendingPaused { .. }));
             }
-            Mutant::FirstInTheBook => {
-                let routing = state.settings().routing.as_ref();
-                let first = routing.and_then(|policy| policy.models.0.first());
-                for event in &mut events {
-                    if let (Event::LeaseGranted { route: Some(route), .. }, Some(first)) =
-                        (event, first)
-                    {
-                        route.model.clone_from(&first.name);
-                        route.provider.clone_from(&first.provider);
-                        route.tier = first.tier;
-                    }
-                }
-            }
+            Mutant::FirstInTheBook => misroute(state, &mut events, |_| true),
+            Mutant::AlwaysEco => misroute(state, &mut events, |model| model.tier == Tier::Eco),
+            Mutant::ForgetsFailures => events.iter_mut().for_each(forget_failures),
             Mutant::Credulous => {
                 events.retain(|event| !matches!(event, Event::TestQuarantined { .. }));
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use kapelle_core::approval::Subject;
 use kapelle_core::engine::Accepted;
-use kapelle_core::event::PauseReason;
+use kapelle_core::event::{Interruption, PauseReason};
 use kapelle_core::machine::MachineUse;
 use kapelle_core::plan::estimate::CapBy;
 use kapelle_core::policy::Policy;
@@ -29,7 +29,9 @@ mod plans;
 mod providers;
 mod queue;
 mod reviews;
+mod routes;
 mod tests_seen;
+mod trials;
 mod waves;
 mod work;
 
@@ -126,8 +128,8 @@ impl Oracle {
             let (agents, leases) = (&self.agents, &self.leases);
             let means = Means { books, providers, agents, leases, failures: &self.failures };
             self.queue.observe(record, &self.facts, means, &self.shadow)?;
-            self.books.observe(record, &self.facts)?;
-            self.providers.observe(record, &self.facts)?;
+            self.books.observe(record, &self.facts, &self.shadow)?;
+            self.providers.observe(record, &self.facts, &self.shadow)?;
             self.agents.observe(record, &self.leases)?;
             self.plans.observe(&record.event, &self.facts, (&self.leases, &self.work))?;
             self.leases.observe(record, &self.facts)?;
@@ -150,6 +152,10 @@ impl Oracle {
             ensure(failed.is_none(), || format!("an outage counts as a failure: {failed:?}"))?;
         }
         self.agents.close(&self.shadow, inputs, now);
+        if let [Command::StopHost] = inputs {
+            // Nothing starts or runs out any more: the next conductor sees to it.
+            return self.judge_stop(records);
+        }
         self.plans.close()?;
         self.tests.close()?;
         self.leases.close(now)?;
@@ -169,9 +175,21 @@ impl Oracle {
         })
     }
 
+    /// A stop in order ends all that runs, and loses nothing of it.
+    fn judge_stop(&self, records: &[Record]) -> Verdict {
+        let running = self.leases.fences().next();
+        ensure(running.is_none(), || format!("{running:?} goes on after the stop"))?;
+        let lost = records.iter().find(|record| match &record.event {
+            Event::AttemptInterrupted { cause, .. } => *cause != Interruption::Stopped,
+            _ => false,
+        });
+        ensure(lost.is_none(), || format!("a stop in order counts as a loss: {lost:?}"))
+    }
+
     /// Folds one event and looks at what it did to every task.
     fn fold(&mut self, record: &Record) -> Verdict {
         self.shadow.apply(&record.event, record.at);
+        self.failures.look(&self.shadow);
         self.queue.note_waiting(&self.shadow, record.at);
         let mut statuses = Vec::with_capacity(self.statuses.len());
         for task in self.shadow.tasks() {

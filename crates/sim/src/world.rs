@@ -50,6 +50,8 @@ pub(crate) struct World<R> {
     pub life: u32,
     /// The conductor has just started and its host has not said so yet.
     pub greeting: bool,
+    /// Somebody has asked Kapelle to stop; it does so after this turn.
+    pub stopping: bool,
     pub storm_until: Timestamp,
     pub repo: Repository,
     pub oracle: Oracle,
@@ -111,6 +113,7 @@ impl<R: Rules + Clone> World<R> {
             pace,
             life: 1,
             greeting: true,
+            stopping: false,
             storm_until: Timestamp(0),
             repo: Repository::default(),
             oracle: Oracle::default(),
@@ -215,6 +218,9 @@ impl<R: Rules + Clone> World<R> {
         if !inputs.is_empty() || wake_at.is_some_and(|at| at <= now) {
             self.turn(inputs)?;
         }
+        if std::mem::take(&mut self.stopping) && !self.greeting {
+            self.stop_in_order()?;
+        }
         Ok(Progress::Moved)
     }
 
@@ -231,6 +237,7 @@ impl<R: Rules + Clone> World<R> {
                     self.lose_host();
                     inputs.push(Command::HostStarted);
                 }
+                self.stopping = self.strikes(|f| f.orderly_stop);
                 if self.strikes(|f| f.host_gone) {
                     self.lose_machine();
                 }

@@ -174,6 +174,9 @@ fn an_interrupted_run_keeps_its_work_and_goes_on_later() {
     let kept = fixture.refs("kept/m1/1");
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert_eq!(fixture.git(&["show", &format!("{}:half.txt", kept[0])]), "half");
+    let interrupted = fixture.events("attempt_interrupted");
+    let causes: Vec<_> = interrupted.iter().map(|event| &event["cause"]).collect();
+    assert_eq!(causes, ["stopped"], "it is durable before Kapelle ends");
 
     let resumed = fixture.start_run(&["--resume", "--yes"]);
     let_go(&fixture);

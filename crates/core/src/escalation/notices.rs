@@ -17,7 +17,9 @@ use crate::breaker::BreakerKey;
 use crate::event::PauseReason;
 use crate::failure::{Failure, FailureKind};
 use crate::ids::{MissionId, TaskId};
+use crate::ledger::Alarm;
 use crate::limits;
+use crate::report::Question;
 use crate::time::{MINUTE_MS, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +81,12 @@ pub enum Matter {
     Breaker,
     /// Something waits for approvals.
     Approval,
+    /// An agent asked something, or a conflict has to be decided, and work waits for the answer.
+    Question,
+    /// An agent has printed nothing for so long that somebody should look.
+    Silence,
+    /// The watchdog holds all spending.
+    Spending,
     /// Something happened without asking; there is nothing to do but to know.
     WentAhead,
 }
@@ -121,6 +129,25 @@ impl Cause {
         Cause { mission: None, matter: Matter::Breaker, pattern }
     }
 
+    #[must_use]
+    pub fn of_question(mission: MissionId, question: &Question) -> Cause {
+        let (mission, matter) = (Some(mission), Matter::Question);
+        Cause { mission, matter, pattern: pattern(&question.message) }
+    }
+
+    /// Whoever it is: that several hang is one piece of news.
+    #[must_use]
+    pub fn of_silence(mission: MissionId) -> Cause {
+        let (mission, pattern) = (Some(mission), "an agent".to_owned());
+        Cause { mission, matter: Matter::Silence, pattern }
+    }
+
+    #[must_use]
+    pub fn of_alarm(alarm: &Alarm) -> Cause {
+        let pattern = limits::head(&alarm.to_string(), PATTERN_CHARS_MAX).to_owned();
+        Cause { mission: None, matter: Matter::Spending, pattern }
+    }
+
     /// Where causes go when there are too many to keep apart.
     fn other(&self) -> Cause {
         Cause { mission: self.mission, matter: self.matter, pattern: "…".to_owned() }
@@ -153,6 +180,9 @@ impl fmt::Display for Cause {
             Matter::Failure(kind) => write!(f, "{kind}: {pattern}"),
             Matter::Pause => f.write_str(pattern),
             Matter::Breaker => write!(f, "{pattern} failed too often and is left alone"),
+            Matter::Question => write!(f, "a question waits for an answer: {pattern}"),
+            Matter::Silence => write!(f, "{pattern} has printed nothing for long"),
+            Matter::Spending => write!(f, "spending is paused: {pattern}"),
             Matter::WentAhead => write!(f, "{pattern} went ahead without asking"),
             Matter::Approval => write!(f, "{pattern} waits for approval"),
         }

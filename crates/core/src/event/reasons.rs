@@ -25,6 +25,8 @@ pub enum Restart {
 #[serde(rename_all = "snake_case")]
 pub enum Interruption {
     HostRestarted,
+    /// Kapelle was asked to stop, and did so in order: nothing was lost with it.
+    Stopped,
     LeaseExpired,
     MissionPaused,
     /// Its provider has no room for it; it goes on when that is over.

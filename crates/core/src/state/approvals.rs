@@ -12,7 +12,7 @@ use crate::approval::{
     Action, ApprovalPolicy, ApprovalRefused, Assessment, Gate, Need, PersonRole, Right, Subject,
 };
 use crate::event::Event;
-use crate::ids::{Actor, Commit, MissionId};
+use crate::ids::{Actor, AgentId, Commit, MissionId, Role};
 use crate::limits;
 use crate::mission::Mission;
 use crate::plan::PlannedTask;
@@ -31,6 +31,14 @@ impl State {
     pub(super) fn directs(&self, by: &Actor) -> Result<(), Refusal> {
         person(by)?;
         self.may(by, Right::Direct)
+    }
+
+    /// For what the orchestrator decides beside people: its agent, or Kapelle where nobody has the
+    /// seat. No other agent does, or it could steer what is made of its own work.
+    pub(super) fn orchestrates(&self, by: &Actor) -> Result<(), Refusal> {
+        let agent = by.0.parse::<AgentId>();
+        let is_orchestrator = agent.is_ok_and(|agent| agent.role == Role::Orchestrator);
+        if is_orchestrator || *by == Actor::kapelle() { Ok(()) } else { self.directs(by) }
     }
 
     pub(super) fn assign(&self, who: &Actor, role: Option<PersonRole>, by: &Actor) -> Decision {

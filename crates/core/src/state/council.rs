@@ -160,7 +160,7 @@ impl State {
     ) -> Decision {
         let (task, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
-        self.directs(by)?;
+        self.orchestrates(by)?;
         if mission.paused.is_some() {
             return Err(Refusal::MissionPaused { mission: mission.id });
         }

@@ -71,6 +71,7 @@ impl State {
             Command::UnparkProvider { provider, by } => self.unpark(provider, by),
             Command::ResetBreaker { key, by } => self.reset_breaker(key, by),
             Command::HostStarted => Ok(self.interrupt_all()),
+            Command::StopHost => Ok(self.stop_host()),
             Command::Heartbeat { fences } => Ok(self.renew(fences, now)),
             Command::ReportCheck { fence, check, news } => self.note_check(*fence, check, *news),
             Command::ReportOutput { heard } => Ok(self.report_output(heard, now)),

@@ -121,9 +121,9 @@ impl State {
         };
         let route = self.route(task, mission, agent.role, ended)?;
         let reserved = mission.policy.budget.attempt_usd_max;
-        let purpose = if task.retrying { Purpose::Retry } else { Purpose::Work };
+        let purpose = task.purpose();
         let estimate = match purpose {
-            Purpose::Retry => mean_cost(task),
+            Purpose::Retry => task.mean_cost(),
             Purpose::Work | Purpose::Council => reserved,
         };
         let request = Request {
@@ -430,9 +430,4 @@ fn is_of_mission(refusal: &ledger::Refusal) -> bool {
         | ledger::Refusal::OverParent { .. }
         | ledger::Refusal::TokensOverParent { .. } => false,
     }
-}
-
-/// What an attempt at this task has cost so far, on average, rounded up.
-fn mean_cost(task: &Task) -> Usd {
-    Usd::micros(task.spent.as_micros().div_ceil(u64::from(task.attempts.max(1))))
 }

@@ -115,10 +115,11 @@ impl State {
         if mission.paused.is_none() {
             return Err(Refusal::NotPaused { mission: id });
         }
-        self.may(by, Right::Direct)?;
         match mission.paused {
-            Some(PauseReason::FailureRate { resume, .. }) if resume != Resume::Human => {}
-            _ => person(by)?,
+            Some(PauseReason::FailureRate { resume: Resume::Orchestrator, .. }) => {
+                self.orchestrates(by)?;
+            }
+            _ => self.directs(by)?,
         }
         Ok(vec![Event::MissionResumed { mission: id, by: by.clone() }])
     }
@@ -236,10 +237,11 @@ pub(super) fn signed(by: &Actor) -> Result<(), Refusal> {
     said(what, &by.0, limits::TITLE_CHARS_MAX)
 }
 
-/// Whoever decides must be a person: neither Kapelle itself nor one of its agents.
+/// Whoever decides must be a person: neither Kapelle itself nor one of its agents, nor the rules
+/// that answer in a person's place.
 pub(super) fn person(by: &Actor) -> Result<(), Refusal> {
     signed(by)?;
-    if *by == Actor::kapelle() || by.0.parse::<AgentId>().is_ok() {
+    if [Actor::kapelle(), Actor::configuration()].contains(by) || by.0.parse::<AgentId>().is_ok() {
         return Err(Refusal::NotAPerson { by: by.0.clone() });
     }
     Ok(())

@@ -235,7 +235,6 @@ pub(super) fn is_hopeless(refusal: &NoRoute) -> bool {
 
 fn work(task: &Task, role: Role) -> Work {
     let plan = &task.plan;
-    let failed = task.outgrown.filter(|_| task.retrying);
     let security = match plan.validation_criteria.security_checks.is_empty() {
         true => SecurityChecks::None,
         false => SecurityChecks::Required,
@@ -245,7 +244,7 @@ fn work(task: &Task, role: Role) -> Work {
         priority: task.priority,
         estimated_minutes: plan.estimated_duration_minutes,
         security,
-        failed,
+        failed: task.outgrown,
         ..Work::of(role)
     }
 }

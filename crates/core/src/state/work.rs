@@ -47,7 +47,7 @@ impl State {
                 self.park_provider(task.id, lease, fence, failure, now)
             }
             AttemptOutcome::Failed(failure) => {
-                self.fail_attempt(task.id, fence, failure.clone(), now)
+                self.fail_attempt(task.id, fence, failure.bounded(), now)
             }
             AttemptOutcome::Abandoned(failure) => {
                 self.abandon((task, mission), fence, failure, now)
@@ -117,6 +117,7 @@ impl State {
         question: &Question,
         change: Option<Commit>,
     ) -> Vec<Event> {
+        let question = question.bounded();
         let mut events = vec![Event::CheckpointRaised {
             task: task.id,
             fence,
@@ -130,7 +131,7 @@ impl State {
                 task: task.id,
                 resume_id: question.resume_id.clone(),
                 input: input.clone(),
-                by: Actor("configuration".into()),
+                by: Actor::configuration(),
             });
         }
         events
@@ -139,12 +140,21 @@ impl State {
     /// After a restart of the host nothing that it ran is alive: attempts and chores begin anew,
     /// with fences that no message of the earlier life knows.
     pub(super) fn interrupt_all(&self) -> Vec<Event> {
-        let cause = Interruption::HostRestarted;
-        let ended = |(&fence, live): (&Fence, &Live)| match live {
+        let ended = self.end_all(Interruption::HostRestarted);
+        ended.chain([Event::SessionStarted]).collect()
+    }
+
+    /// A host that stops in order says so while it still can: the next one finds nothing that was
+    /// lost, and no task is held to account for the wish of a person.
+    pub(super) fn stop_host(&self) -> Vec<Event> {
+        self.end_all(Interruption::Stopped).collect()
+    }
+
+    fn end_all(&self, cause: Interruption) -> impl Iterator<Item = Event> {
+        self.live.iter().map(move |(&fence, live)| match live {
             Live::Attempt(lease) => Event::AttemptInterrupted { task: lease.task, fence, cause },
             Live::Chore { .. } => Event::ChoreWithdrawn { fence },
-        };
-        self.live.iter().map(ended).chain([Event::SessionStarted]).collect()
+        })
     }
 
     /// A heartbeat is worth a record only when the lease is half over, or when it is the first of

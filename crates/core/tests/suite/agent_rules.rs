@@ -398,7 +398,9 @@ fn a_silent_agent_is_spoken_of_once_until_it_prints_again() {
     assert_eq!(world.must(heard(begun)), [], "not above 300 s yet");
     world.now = begun.plus_ms(301_500);
     let events = world.must(heard(begun));
-    assert_eq!(said(&world, &events), ["WARNING: developer-1 idle for 301s"]);
+    let idle = "WARNING: developer-1 idle for 301s";
+    let notice = "needs a person: m1: an agent has printed nothing for long";
+    assert_eq!(said(&world, &events), [idle, notice]);
     let told = why(world.state(), world.task("1")).unwrap();
     assert!(told.starts_with("developer-1 has printed nothing since "), "{told}");
     let told_at = world.now;
@@ -411,7 +413,7 @@ fn a_silent_agent_is_spoken_of_once_until_it_prints_again() {
     assert_eq!(why(world.state(), world.task("1")), None);
     world.now = begun.plus_ms(1_191_000);
     let events = world.must(heard(begun.plus_ms(890_000)));
-    assert_eq!(said(&world, &events), ["WARNING: developer-1 idle for 301s"], "another silence");
+    assert_eq!(said(&world, &events), [idle, notice], "another silence");
     world.finish("1", done(7, &["a"]));
     assert_eq!(world.must(heard(begun)), [], "nobody listens to what has ended");
 }

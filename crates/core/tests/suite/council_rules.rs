@@ -370,6 +370,24 @@ fn a_person_calls_a_council_beside_the_work() {
     assert_eq!(paused, Err(Refusal::MissionPaused { mission: M1 }));
 }
 
+/// CON-08: the orchestrator sees the whole and may call one, too. No other agent may: it could
+/// have its own work judged until somebody likes it.
+#[test]
+fn of_all_agents_only_the_orchestrator_calls_a_council() {
+    let called = |name: &str| {
+        let mut world = world(settings(|p| p.enabled = Switch::ByHand));
+        let task = world.task("1").id;
+        let (question, panel) = (Question::Problem, Vec::new());
+        let by = kapelle_core::Actor(name.into());
+        world.send(Command::ConveneCouncil { task, question, panel, by }).map(|_| ())
+    };
+    assert_eq!(called("orchestrator-1"), Ok(()));
+    assert_eq!(called("kapelle"), Ok(()));
+    for name in ["developer-1", "judge-1", "merger-1"] {
+        assert_eq!(called(name), Err(Refusal::NotAPerson { by: name.into() }));
+    }
+}
+
 /// CON-09: where the judge decides, it is waited for, and not for ever.
 #[test]
 fn the_judges_scores_decide_once_the_votes_are_open() {

@@ -16,7 +16,7 @@ use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
 use kapelle_core::{Actor, AgentId, Command, Effect, Event, Refusal, Role, Usd, activity, why};
 
-use crate::fixture::{M1, World, ann, check, checked, done, failed, open, task};
+use crate::fixture::{M1, World, ann, asked, check, checked, done, failed, open, task};
 
 fn requeue(world: &World, name: &str) -> Command {
     let (task, reason) = (world.task(name).id, "the key is there now".into());
@@ -276,6 +276,30 @@ fn a_mission_pauses_when_too_many_of_its_tasks_give_up() {
     assert_eq!(world.working().len(), 2);
 }
 
+/// C-11: what the orchestrator may resume is not for whoever happens to be an agent.
+#[test]
+fn of_all_agents_only_the_orchestrator_resumes_after_failures() {
+    let names: Vec<String> = (1..=13).map(|n| n.to_string()).collect();
+    let tasks = names.iter().map(|name| task(name, &[])).collect();
+    let mut world = World::with(tasks, Policy::default());
+    world.chores();
+    for name in &names[..8] {
+        world.succeed(name);
+    }
+    for name in &names[8..10] {
+        world.finish(name, failed(FailureKind::Auth));
+    }
+    let reason = PauseReason::FailureRate { failed: 2, finished: 10, resume: Resume::Orchestrator };
+    assert_eq!(paused(&world), Some(&reason));
+    let by = |name: &str| Command::ResumeMission { mission: M1, by: Actor(name.into()) };
+    for name in ["developer-1", "judge-1"] {
+        let refused = Refusal::NotAPerson { by: name.into() };
+        assert_eq!(world.send(by(name)), Err(refused));
+    }
+    world.must(by("orchestrator-1"));
+    assert_eq!(paused(&world), None);
+}
+
 fn notified(events: &[Event]) -> Vec<&Cause> {
     let told = events.iter().filter_map(|event| match event {
         Event::PersonNotified { causes } => Some(causes),
@@ -317,6 +341,80 @@ fn notices_wait_for_their_hour() {
     assert_eq!(world.state().wake_at(), None, "nobody is reminded without news");
 }
 
+/// HUM-06: work that waits for an answer waits for ever if nobody hears of the question. Many
+/// agents that ask the same are one piece of news.
+#[test]
+fn people_are_told_of_questions() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], Policy::default());
+    world.chores();
+    let events = world.finish("1", asked("which"));
+    let told: Vec<String> = notified(&events).iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["m1: a question waits for an answer: which one?"]);
+    assert_eq!(notified(&world.finish("2", asked("which"))).len(), 0);
+    for name in ["1", "2"] {
+        let (task, resume_id, input) = (world.task(name).id, "which".into(), "a".into());
+        world.must(Command::AnswerCheckpoint { task, resume_id, input, by: ann() });
+    }
+    assert_eq!(world.state().notices().open().count(), 0, "nobody waits any more");
+}
+
+/// What the rules of the mission answer takes nobody's time.
+#[test]
+fn nobody_is_told_of_a_question_that_has_its_answer() {
+    let answers = [("which".to_owned(), "a".to_owned())].into();
+    let mut world = World::with(vec![task("1", &[])], Policy { answers, ..Policy::default() });
+    world.chores();
+    assert_eq!(notified(&world.finish("1", asked("which"))).len(), 0);
+    assert_eq!(world.state().notices().open().count(), 0);
+}
+
+/// HUM-06: an agent that hangs costs time until somebody looks.
+#[test]
+fn people_are_told_of_an_agent_that_hangs() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    let (begun, fence) = (world.now, world.fence_of("1"));
+    let silence = Cause::of_silence(M1);
+    for minutes in [2, 4] {
+        world.now = begun.plus_ms(minutes * 60_000);
+        world.must(Command::Heartbeat { fences: vec![fence] });
+    }
+    world.now = begun.plus_ms(301_000);
+    let events = world.must(Command::ReportOutput { heard: vec![(fence, begun)] });
+    assert_eq!(notified(&events), [&silence]);
+    assert_eq!(silence.to_string(), "m1: an agent has printed nothing for long");
+    let now = world.now;
+    world.must(Command::ReportOutput { heard: vec![(fence, now)] });
+    assert_eq!(world.state().notices().group(&silence), None, "it is heard again");
+    world.now = now.plus_ms(200_000);
+    world.must(Command::Heartbeat { fences: vec![fence] });
+    world.now = now.plus_ms(298_000);
+    world.must(Command::Heartbeat { fences: vec![fence] });
+    world.now = now.plus_ms(298_500);
+    let quiet = world.must(Command::ReportOutput { heard: vec![(fence, now)] });
+    assert_eq!(notified(&quiet).len(), 0, "not for long enough");
+    world.finish("1", done(5, &["a"]));
+    assert_eq!(world.state().notices().open().count(), 0);
+}
+
+/// HUM-06: whoever does not hear that the watchdog barks cannot let spending go on within its grace.
+#[test]
+fn people_are_told_that_spending_is_paused() {
+    let mut settings = Settings::default();
+    settings.money.watchdog.minute_usd_max = Usd::cents(100);
+    let mut world = World::empty();
+    world.must(Command::ChangeSettings { settings: Box::new(settings), by: ann() });
+    world.must(open(vec![task("1", &[]), task("2", &["1"])], Policy::default()));
+    world.chores();
+    let (fence, outcome) = (world.fence_of("1"), done(5, &["a"]));
+    let spent = Spending { usd: Usd::cents(100), ..Spending::default() };
+    let events = world.must(Command::FinishAttempt { fence, outcome, spent });
+    let matters: Vec<Matter> = notified(&events).iter().map(|cause| cause.matter).collect();
+    assert_eq!(matters, [Matter::Spending]);
+    world.must(Command::ResumeSpending { by: ann() });
+    assert_eq!(world.state().notices().open().count(), 0);
+}
+
 /// HUM-06: a pause that nobody asked for is news; one that a person made is not.
 #[test]
 fn people_are_told_of_pauses_that_they_did_not_make() {
@@ -328,7 +426,9 @@ fn people_are_told_of_pauses_that_they_did_not_make() {
     let spent = Spending { usd: Usd::cents(900), ..Spending::default() };
     let fence = world.fence_of("1");
     let events = world.must(Command::FinishAttempt { fence, outcome: done(5, &["a"]), spent });
-    assert_eq!(notified(&events).iter().map(|c| c.matter).collect::<Vec<_>>(), [Matter::Pause]);
+    let matters: Vec<Matter> = notified(&events).iter().map(|cause| cause.matter).collect();
+    assert_eq!(matters, [Matter::Spending, Matter::Pause], "nine dollars wake the watchdog, too");
+    world.must(Command::ResumeSpending { by: ann() });
     world.must(Command::ResumeMission { mission: M1, by: ann() });
     assert_eq!(world.state().notices().open().count(), 0);
 }

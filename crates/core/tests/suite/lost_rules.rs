@@ -2,6 +2,7 @@
 
 use crate::fixture::{M1, World, ann, checked, done, failed, open, task};
 use kapelle_core::escalation::{EscalationPolicy, HumanBecause, InvalidEscalation, Next, Trouble};
+use kapelle_core::event::Interruption;
 use kapelle_core::failure::FailureKind;
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::{InvalidPolicy, Policy};
@@ -64,11 +65,14 @@ fn losses_count_only_in_a_row() {
     for _ in 0..4 {
         world.restart();
     }
+    // A retry is weighed by the bills that are awaited; here it is about something else.
+    world.wait(60_000);
     world.finish("1", failed(FailureKind::Network));
     world.wait(60_000);
     for _ in 0..4 {
         world.restart();
         assert_eq!(world.working(), ["1".to_owned()].into());
+        world.wait(60_000);
     }
     world.restart();
     assert_eq!(world.status("1"), Status::DeadLetter);
@@ -143,4 +147,36 @@ fn a_bound_that_would_blame_in_company_is_refused() {
     let endless = InvalidEscalation::TooMany { what: "lost_max", found: 101, max: 100 };
     assert_eq!(with(101), refused(endless));
     assert!(with(3).is_ok());
+}
+
+/// Whoever stops Kapelle with Ctrl-C every evening has lost no host: nothing counts against the
+/// tasks that were at work, however often.
+#[test]
+fn an_orderly_stop_costs_a_task_nothing() {
+    let mut world = world(vec![task("1", &[])]);
+    for _ in 0..6 {
+        let (task, fence) = (world.task("1").id, world.fence_of("1"));
+        let cause = Interruption::Stopped;
+        let stopped = world.stop_and_start();
+        assert_eq!(stopped, [Event::AttemptInterrupted { task, fence, cause }]);
+        // What it may have cost is no longer awaited.
+        world.wait(60_000);
+        assert_eq!(world.working(), ["1".to_owned()].into());
+    }
+    assert_eq!((world.task("1").lost, world.task("1").retries), (0, 0));
+    assert_eq!(world.task("1").hardship, None, "there is nothing to tell");
+}
+
+/// It clears nobody either: a task that took hosts down does so again after a pause.
+#[test]
+fn an_orderly_stop_does_not_make_losses_undone() {
+    let mut world = world(vec![task("1", &[])]);
+    for _ in 0..4 {
+        world.restart();
+    }
+    world.stop_and_start();
+    assert_eq!(world.task("1").lost, 4);
+    world.wait(60_000);
+    world.restart();
+    assert_eq!(world.status("1"), Status::DeadLetter);
 }

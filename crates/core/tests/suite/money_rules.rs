@@ -1,18 +1,19 @@
 //! Rules of money at the engine: what may start, what is charged, what stops everything.
 
-use crate::fixture::{M1, World, ann, done, failed, task};
+use crate::fixture::{M1, World, ann, asked, done, failed, task, test_first};
 use kapelle_core::calendar::{DAY_MS, Span};
 use kapelle_core::command::{AttemptOutcome, Spending};
 use kapelle_core::event::PauseReason;
 use kapelle_core::failure::FailureKind;
 use kapelle_core::ledger::{
-    self, Alarm, Caps, Limit, Pool, Profile, Scope, TokenPolicy, Warning, WatchdogState,
+    self, Alarm, Caps, Limit, Pool, Profile, Purpose, Scope, TokenPolicy, Warning, WatchdogState,
 };
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::{Budget, Policy};
 use kapelle_core::report::Usage;
 use kapelle_core::settings::Settings;
-use kapelle_core::{Command, Event, Fence, Refusal, TaskId, Timestamp, Usd, why};
+use kapelle_core::status::Status;
+use kapelle_core::{Command, Event, Fence, Refusal, Role, TaskId, Timestamp, Usd, why};
 
 /// Attempts of a dollar each.
 fn dollars(mission: u64) -> Policy {
@@ -368,6 +369,89 @@ fn retries_are_admitted_by_what_they_will_probably_cost() {
     world.must(raise(Limit::Retries, 65));
     world.must(resume());
     assert_eq!(world.working().len(), 1);
+}
+
+/// The purpose and the estimate of the latest attempt.
+fn drawn(world: &World) -> (Purpose, Usd) {
+    let drawn = world.journal.iter().rev().find_map(|record| match &record.event {
+        Event::LeaseGranted { reservation, .. } => reservation.clone(),
+        _ => None,
+    });
+    let drawn = drawn.expect("an attempt says where its money comes from");
+    (drawn.purpose, drawn.estimate)
+}
+
+/// RET-08: whoever asks in the middle of a retry goes on with a retry.
+#[test]
+fn a_question_does_not_make_a_retry_first_work() {
+    let mut world = world(vec![task("1", &[])], rules(|_| {}), dollars(9));
+    assert_eq!(drawn(&world), (Purpose::Work, Usd::cents(100)));
+    end(&mut world, "1", failed(FailureKind::ValidationFailed), bill(40));
+    assert_eq!(drawn(&world), (Purpose::Retry, Usd::cents(40)));
+    end(&mut world, "1", asked("which"), bill(20));
+    let (task, resume_id, input) = (world.task("1").id, "which".into(), "a".into());
+    world.must(Command::AnswerCheckpoint { task, resume_id, input, by: ann() });
+    assert_eq!(drawn(&world), (Purpose::Retry, Usd::cents(30)));
+}
+
+/// RET-08: the phase after one that took two tries has not been tried at all.
+#[test]
+fn the_first_attempt_at_the_next_phase_is_no_retry() {
+    let policy = Policy { budget: dollars(9).budget, ..test_first() };
+    let mut world = world(vec![task("1", &[])], rules(|_| {}), policy);
+    end(&mut world, "1", failed(FailureKind::ValidationFailed), bill(40));
+    assert_eq!(drawn(&world), (Purpose::Retry, Usd::cents(40)));
+    world.succeed("1");
+    assert_eq!(world.working(), ["1".to_owned()].into(), "green");
+    assert_eq!(drawn(&world), (Purpose::Work, Usd::cents(100)));
+    assert_eq!(world.status("1"), Status::Retrying, "what people see is worked off at the merge");
+    end(&mut world, "1", failed(FailureKind::ValidationFailed), bill(20));
+    assert_eq!(drawn(&world).0, Purpose::Retry);
+}
+
+/// RET-08: whoever begins the flow anew after a failure does each of its phases a second time,
+/// up to the one that failed.
+#[test]
+fn what_begins_anew_after_a_failure_is_a_retry_to_where_it_had_been() {
+    let mut world = World::empty();
+    let seats = [Role::Orchestrator, Role::Developer, Role::Tester].map(|role| (role, 1));
+    world.must(Command::ConfigureTeam { seats: seats.into(), workers_max: 3, by: ann() });
+    world.must(rules(|_| {}));
+    let policy = Policy { budget: dollars(9).budget, ..test_first() };
+    world.must(crate::fixture::open(vec![task("1", &[])], policy));
+    world.chores();
+    world.succeed("1");
+    assert_eq!(drawn(&world).0, Purpose::Work, "green");
+    for _ in 0..3 {
+        end(&mut world, "1", failed(FailureKind::ValidationFailed), bill(1));
+        world.wait(60_000);
+    }
+    assert_eq!(world.task("1").phase, 0, "the orchestrator begins anew");
+    assert_eq!(drawn(&world).0, Purpose::Retry, "red again");
+    world.succeed("1");
+    assert_eq!(drawn(&world).0, Purpose::Retry, "green again");
+}
+
+/// RET-08: what an attempt cost is not nothing because nobody has said it yet.
+#[test]
+fn a_retry_counts_an_open_bill_as_what_was_reserved() {
+    let mut world = world(
+        vec![task("1", &[])],
+        rules(|money| money.caps.retries_usd_max = Some(Usd::cents(50))),
+        dollars(9),
+    );
+    let fence = world.fence_of("1");
+    for _ in 0..3 {
+        world.must(Command::Heartbeat { fences: vec![fence] });
+        world.wait(200_000);
+    }
+    world.wait(5_000);
+    assert_eq!(world.working().len(), 0);
+    let said = "the mission's retry budget is $0.50: $0.00 spent and $0.00 reserved leave no $1.00";
+    assert_eq!(paused(&world).unwrap().to_string(), said);
+    world.must(Command::ReportSpending { fence, spent: bill(20) });
+    world.must(resume());
+    assert_eq!(drawn(&world), (Purpose::Retry, Usd::cents(20)));
 }
 
 /// BUD-04, T-47: people hear of it once.

@@ -495,3 +495,17 @@ fn neither_agents_nor_kapelle_lift_what_holds_them_back() {
         }
     }
 }
+
+/// Answers of that name come from the rules of a mission: a person of that name would not count
+/// as one.
+#[test]
+fn nobody_is_called_as_the_configuration_is() {
+    let mut world = World::with(vec![task("1", &[])], Policy::default());
+    world.chores();
+    let by = who("configuration");
+    let refused = Err(Refusal::NotAPerson { by: by.0.clone() });
+    let pause = Command::PauseMission { mission: M1, reason: "lunch".into(), by: by.clone() };
+    assert_eq!(world.send(pause), refused);
+    let assign = Command::AssignRole { person: by, role: Some(PersonRole::Admin), by: ann() };
+    assert_eq!(world.send(assign), refused);
+}

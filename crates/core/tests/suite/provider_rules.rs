@@ -1,6 +1,6 @@
 //! Rules of providers at the engine: routes, rate limits, breakers.
 
-use crate::fixture::{M1, World, ann, done, failed, open, task};
+use crate::fixture::{M1, World, ann, asked, done, failed, open, task};
 use kapelle_core::breaker::{
     Breaker, BreakerKey, BreakerPolicy, BreakerRefusal, InvalidBreakerPolicy, Reset,
 };
@@ -158,6 +158,25 @@ fn the_next_phase_goes_on_where_the_last_one_ended_well() {
     world.succeed("1");
     assert_eq!(world.working(), ["1".to_owned()].into(), "green");
     assert_eq!(route(&world).tier, Tier::Standard);
+}
+
+/// RTE-05: a question is no reason to give work back to a model that failed at it.
+#[test]
+fn a_question_does_not_undo_the_waterfall() {
+    let docs = PlannedTask { kind: TaskKind::Docs, ..task("1", &[]) };
+    let mut world = world(routed(), vec![docs]);
+    world.finish("1", failed(FailureKind::ValidationFailed));
+    assert_eq!(route(&world).tier, Tier::Standard);
+    world.finish("1", asked("which"));
+    let (task, resume_id, input) = (world.task("1").id, "which".into(), "a".into());
+    world.must(Command::AnswerCheckpoint { task, resume_id, input, by: ann() });
+    assert_eq!(route(&world).tier, Tier::Standard);
+    // A person who wants it anew may have changed what it needs: it begins where it would have.
+    for _ in 0..2 {
+        world.finish("1", failed(FailureKind::ValidationFailed));
+    }
+    world.must(Command::RequeueTask { task, reason: "the plan was wrong".into(), by: ann() });
+    assert_eq!(route(&world).tier, Tier::Eco);
 }
 
 /// QUE-18: each kind of work has its provider, and another one only while that cannot take it.

@@ -11,6 +11,7 @@ use kapelle_core::limits;
 use kapelle_core::mission::MissionStatus;
 use kapelle_core::plan::Priority;
 use kapelle_core::policy::{Budget, Policy};
+use kapelle_core::report::Question;
 use kapelle_core::scaling::ManualScale;
 use kapelle_core::status::Status;
 use kapelle_core::task::Stage;
@@ -655,4 +656,34 @@ fn what_people_say_is_bounded() {
     let refused = world.send(Command::PauseMission { mission: M1, reason, by: ann() });
     let max = limits::REASON_CHARS_MAX;
     assert_eq!(refused, Err(Refusal::TooLong { what: "the reason", max }));
+}
+
+/// The words of an agent are as long as it likes; the journal keeps them for ever.
+#[test]
+fn what_agents_say_is_bounded_before_it_is_kept() {
+    let mut world = World::with(vec![task("1", &[]), task("2", &[])], Policy::default());
+    world.chores();
+    let long = "x".repeat(limits::TEXT_CHARS_MAX);
+    let failure = Failure {
+        kind: FailureKind::ValidationFailed,
+        message: long.clone(),
+        retry_after_ms: None,
+    };
+    world.finish("1", AttemptOutcome::Failed(failure));
+    let kept = world.task("1").last_failure.as_ref().unwrap();
+    assert_eq!(kept.message.len(), limits::FAILURE_CHARS_MAX);
+    let question = Question {
+        message: long.clone(),
+        resume_id: long.clone(),
+        options: vec![long; limits::QUESTION_OPTIONS_MAX + 1],
+    };
+    world.finish("2", AttemptOutcome::Asked { question, change: None });
+    let Stage::Asking { question } = &world.task("2").stage else { panic!("it asks") };
+    assert_eq!(question.message.len(), limits::QUESTION_CHARS_MAX);
+    assert_eq!(question.resume_id.len(), limits::QUESTION_ID_CHARS_MAX);
+    let options: Vec<usize> = question.options.iter().map(String::len).collect();
+    assert_eq!(options, [limits::OPTION_CHARS_MAX; limits::QUESTION_OPTIONS_MAX]);
+    let (resume_id, input) = (question.resume_id.clone(), "a".into());
+    let task = world.task("2").id;
+    world.must(Command::AnswerCheckpoint { task, resume_id, input, by: ann() });
 }

@@ -29,9 +29,6 @@ pub(super) fn falsify(mutant: Mutant, events: &mut Vec<Event>, now: Timestamp) {
                 events.push(Event::RetryScheduled { task, at, from: Restart::Flow });
             }
         }
-        Mutant::ForgetsABatch => {
-            blame_first(events);
-        }
         Mutant::ForgetsAPassenger => {
             let merged = |event: &Event| matches!(event, Event::TaskMerged { .. });
             if events.iter().filter(|event| merged(event)).count() > 1 {

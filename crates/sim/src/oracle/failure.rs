@@ -9,9 +9,10 @@ use kapelle_core::council::{CouncilId, Summons};
 use kapelle_core::escalation::{Cause, DeadLetter, HumanBecause, Matter, NoticePolicy, Trouble};
 use kapelle_core::event::{Interruption, PauseReason};
 use kapelle_core::failure::{Failure, FailureKind};
+use kapelle_core::mission::Mission;
 use kapelle_core::policy::Policy;
 use kapelle_core::task::{Stage, Task};
-use kapelle_core::{Event, MissionId, Record, Role, State, TaskId, Timestamp};
+use kapelle_core::{Event, Fence, MissionId, Record, Role, State, TaskId, Timestamp};
 
 use super::waves::Waves;
 use super::{Facts, Verdict, ensure};
@@ -38,6 +39,10 @@ pub(super) struct Failures {
     notices: NoticePolicy,
     /// How often each cause was raised and not settled, and whether a person was told.
     causes: BTreeMap<Cause, (u32, bool)>,
+    /// Tasks that wait for a person's answer.
+    asking: BTreeMap<TaskId, Cause>,
+    /// Attempts that have printed nothing for long.
+    silent: BTreeMap<Fence, MissionId>,
     told: VecDeque<Timestamp>,
 }
 
@@ -162,7 +167,7 @@ impl Failures {
             Event::FailuresWarned { mission, failed, finished } => {
                 self.judge_warning(*mission, (*failed, *finished))?;
             }
-            _ => self.observe_mission(&record.event),
+            _ => self.observe_mission(&record.event, before),
         }
         Ok(())
     }
@@ -233,7 +238,7 @@ impl Failures {
         })
     }
 
-    fn observe_mission(&mut self, event: &Event) {
+    fn observe_mission(&mut self, event: &Event, before: &State) {
         match event {
             Event::MissionPaused { mission, reason, .. } => {
                 let tally = self.tally(*mission);
@@ -251,6 +256,22 @@ impl Failures {
                     self.settle(&Cause::of_pause(*mission, &reason));
                 }
             }
+            Event::AttemptIdle { task, fence, .. } => {
+                if let Some(task) = before.task(*task)
+                    && self.silent.insert(*fence, task.mission).is_none()
+                {
+                    self.raise(Cause::of_silence(task.mission));
+                }
+            }
+            Event::AttemptHeard { fence, .. } => {
+                if let Some(mission) = self.silent.remove(fence) {
+                    self.settle(&Cause::of_silence(mission));
+                }
+            }
+            Event::SpendingPaused { alarm, .. } => self.raise(Cause::of_alarm(alarm)),
+            Event::SpendingResumed { .. } => {
+                self.causes.retain(|cause, _| cause.matter != Matter::Spending);
+            }
             Event::BreakerMoved { key: key @ BreakerKey::Provider(_), to, .. } => {
                 let cause = Cause::of_breaker(key);
                 match (to, self.causes.contains_key(&cause)) {
@@ -264,6 +285,32 @@ impl Failures {
                 self.tally(*mission).to_stop = false;
             }
             _ => {}
+        }
+    }
+
+    /// After an event: who asks a person something, and who is silent no more because it has ended.
+    pub(super) fn look(&mut self, after: &State) {
+        let over = |mission: MissionId| after.mission(mission).is_none_or(Mission::has_ended);
+        let asking = after.tasks().filter(|task| !over(task.mission));
+        let asking = asking.filter_map(|task| match &task.stage {
+            Stage::Asking { question } => {
+                Some((task.id, Cause::of_question(task.mission, question)))
+            }
+            _ => None,
+        });
+        let asking: BTreeMap<TaskId, Cause> = asking.collect();
+        let before = std::mem::take(&mut self.asking);
+        let stays = |(task, cause): &(&TaskId, &Cause)| asking.get(task) == Some(cause);
+        before.iter().filter(|one| !stays(one)).for_each(|(_, cause)| self.settle(cause));
+        let known = |(task, cause): &(&TaskId, &Cause)| before.get(task) == Some(cause);
+        let news = asking.iter().filter(|one| !known(one));
+        news.for_each(|(_, cause)| self.raise(cause.clone()));
+        self.asking = asking;
+        let ended = |fence: &Fence| after.lease(*fence).is_none();
+        let gone: Vec<Fence> = self.silent.keys().copied().filter(ended).collect();
+        for mission in gone.iter().filter_map(|fence| self.silent.remove(fence)).collect::<Vec<_>>()
+        {
+            self.settle(&Cause::of_silence(mission));
         }
     }
 

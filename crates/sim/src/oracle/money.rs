@@ -15,6 +15,7 @@ use kapelle_core::task::Task;
 use kapelle_core::time::MINUTE_MS;
 use kapelle_core::{AgentId, Event, Fence, MissionId, Record, State, TaskId, Timestamp, Usd};
 
+use super::trials::Trials;
 use super::{Facts, Verdict, ensure};
 
 #[derive(Debug, Default)]
@@ -35,6 +36,7 @@ pub(super) struct Books {
     billed: BTreeSet<Fence>,
     /// Who was added to the team because of the load.
     extra: BTreeSet<AgentId>,
+    trials: Trials,
     flow: Flow,
     minute: Vec<(Timestamp, Usd)>,
     halted: Option<Timestamp>,
@@ -47,6 +49,8 @@ pub(super) struct Books {
 #[derive(Debug, Clone)]
 struct Claim {
     mission: MissionId,
+    /// None of a council.
+    task: Option<TaskId>,
     scopes: Vec<Scope>,
     /// All that is not charged yet.
     usd: Usd,
@@ -78,7 +82,10 @@ struct Flow {
 }
 
 impl Books {
-    pub(super) fn observe(&mut self, record: &Record, facts: &Facts) -> Verdict {
+    /// `before` is the state without this record.
+    pub(super) fn observe(&mut self, record: &Record, facts: &Facts, before: &State) -> Verdict {
+        self.judge_purpose(&record.event, before)?;
+        self.trials.observe(&record.event, before);
         let at = record.at;
         match &record.event {
             Event::SettingsChanged { settings, .. } => self.rules = settings.money.clone(),
@@ -143,6 +150,7 @@ impl Books {
             Event::AttemptInterrupted { fence, cause, .. } => {
                 return match cause {
                     Interruption::HostRestarted
+                    | Interruption::Stopped
                     | Interruption::LeaseExpired
                     | Interruption::Overridden
                     | Interruption::MissionPaused
@@ -213,6 +221,7 @@ impl Books {
         self.flow.reserved += reserved.as_micros();
         let claim = Claim {
             mission,
+            task: Some(*task),
             scopes,
             usd: *reserved,
             left: *reserved,
@@ -224,6 +233,31 @@ impl Books {
         };
         self.claims.insert(*fence, claim);
         Ok(())
+    }
+
+    /// Whether a lease is paid as what it is, and a retry weighed by what it may cost.
+    fn judge_purpose(&self, event: &Event, before: &State) -> Verdict {
+        let Event::LeaseGranted { task, fence, reserved, reservation: Some(drawn), .. } = event
+        else {
+            return Ok(());
+        };
+        let Some(of_task) = before.task(*task) else {
+            return Err(format!("lease {fence} is for no task"));
+        };
+        let due = self.trials.next(of_task, *reserved, self.unseen(*task));
+        ensure((drawn.purpose, drawn.estimate) == due, || {
+            format!(
+                "lease {fence} is paid as {:?}, {}; it is {due:?}",
+                drawn.purpose, drawn.estimate
+            )
+        })
+    }
+
+    /// What the attempts at a task may have cost whose bills are awaited.
+    fn unseen(&self, task: TaskId) -> Usd {
+        let awaited = self.claims.values().filter(|claim| claim.awaited.is_some());
+        let of_task = awaited.filter(|claim| claim.task == Some(task));
+        of_task.fold(Usd::ZERO, |sum, claim| sum + claim.usd)
     }
 
     /// What a sub-agent gets, its attempt or the sub-agent before it must have.
@@ -360,6 +394,7 @@ impl Books {
         self.flow.reserved += reserved.as_micros();
         let claim = Claim {
             mission: of_task.mission,
+            task: None,
             scopes,
             usd: reserved,
             left: reserved,
@@ -541,14 +576,7 @@ impl Books {
         attempt: Usd,
         now: Timestamp,
     ) -> bool {
-        let purpose = if task.retrying { Purpose::Retry } else { Purpose::Work };
-        let estimate = match purpose {
-            Purpose::Retry => {
-                let attempts = u64::from(task.attempts.max(1));
-                Usd::micros(task.spent.as_micros().div_ceil(attempts))
-            }
-            _ => attempt,
-        };
+        let (purpose, estimate) = self.trials.next(task, attempt, self.unseen(task.id));
         let fits = |scope: Scope| {
             let asked = weight(scope, attempt, estimate);
             self.cap(scope).is_none_or(|cap| self.purse(scope).committed() + asked <= cap)

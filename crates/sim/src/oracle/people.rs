@@ -219,7 +219,12 @@ impl Voices {
     fn judge_notice(&mut self, cause: &Cause, facts: &Facts) -> Verdict {
         let kind = |what: &str| cause.pattern == what || cause.pattern == "…";
         let known = match cause.matter {
-            Matter::Failure(_) | Matter::Pause | Matter::Breaker => true,
+            Matter::Failure(_)
+            | Matter::Pause
+            | Matter::Breaker
+            | Matter::Question
+            | Matter::Silence
+            | Matter::Spending => true,
             Matter::WentAhead => {
                 let before = self.untold.len();
                 self.untold

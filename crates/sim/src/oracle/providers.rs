@@ -9,13 +9,15 @@ use kapelle_core::rate::Provider;
 use kapelle_core::routing::{Model, Route, Tier};
 use kapelle_core::settings::Settings;
 use kapelle_core::state::UNROUTED;
-use kapelle_core::{Event, Fence, MissionId, Record, Timestamp};
+use kapelle_core::{Event, Fence, MissionId, Record, State, Timestamp};
 
+use super::routes::Tiers;
 use super::{Facts, Verdict, ensure};
 
 #[derive(Debug, Default)]
 pub(super) struct Providers {
     rules: Settings,
+    tiers: Tiers,
     parked: BTreeMap<Provider, Timestamp>,
     breakers: BTreeMap<BreakerKey, Breaker>,
     /// Moves that must stand in the journal before the batch ends.
@@ -30,7 +32,10 @@ enum Owed {
 }
 
 impl Providers {
-    pub(super) fn observe(&mut self, record: &Record, facts: &Facts) -> Verdict {
+    /// `before` is the state without this record.
+    pub(super) fn observe(&mut self, record: &Record, facts: &Facts, before: &State) -> Verdict {
+        self.judge_tier(&record.event, before)?;
+        self.tiers.observe(&record.event);
         match &record.event {
             Event::SettingsChanged { settings, .. } => self.rules = (**settings).clone(),
             Event::LeaseGranted { task, fence, route, .. } => {
@@ -82,6 +87,18 @@ impl Providers {
         Ok(())
     }
 
+    /// Whether work goes to the tier that it deserves, or to the nearest that has a model.
+    fn judge_tier(&self, event: &Event, before: &State) -> Verdict {
+        let Event::LeaseGranted { task, fence, agent, route: Some(route), .. } = event else {
+            return Ok(());
+        };
+        let task = before.task(*task).ok_or_else(|| format!("lease {fence} is for no task"))?;
+        let due = self.tiers.due(task, agent.role, &self.rules);
+        ensure(due == Some(route.tier), || {
+            format!("lease {fence} is {}; its work is {due:?}", route.tier)
+        })
+    }
+
     fn judge_route(&self, fence: Fence, mission: MissionId, route: Option<&Route>) -> Verdict {
         let of_mission = self.state(&BreakerKey::Mission(mission));
         ensure(matches!(of_mission, Breaker::Closed { .. }), || {
@@ -103,9 +120,12 @@ impl Providers {
         };
         ensure(!open, || format!("lease {fence} goes to {provider}, whose breaker is open"))?;
         let known = policy.models.model(&route.model);
-        ensure(known.is_some_and(|model| model.enabled && model.provider == provider), || {
-            format!("lease {fence} goes to {}, which is not in the catalogue", route.model)
-        })?;
+        ensure(
+            known.is_some_and(|model| {
+                model.enabled && model.provider == provider && model.tier == route.tier
+            }),
+            || format!("lease {fence} goes to {}, which is not in the catalogue", route.model),
+        )?;
         let max = self.rules.money.tier_max.unwrap_or(Tier::Premium);
         ensure(route.tier <= max, || format!("lease {fence} is {}, over {max}", route.tier))?;
         ensure(!route.reasons.is_empty(), || format!("lease {fence} has no reason"))?;

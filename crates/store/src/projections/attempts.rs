@@ -172,6 +172,7 @@ impl Ended {
 fn write(fence: Fence, attempt: &Attempt, ending: Ending<'_>, changes: &mut Changes) {
     let interruption = ending.interruption.map(|cause| match cause {
         Interruption::HostRestarted => "host_restarted",
+        Interruption::Stopped => "stopped",
         Interruption::LeaseExpired => "lease_expired",
         Interruption::MissionPaused => "mission_paused",
         Interruption::ProviderParked => "provider_parked",

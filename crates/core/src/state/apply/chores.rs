@@ -150,6 +150,7 @@ impl State {
             t.accepted_by_phase.push((t.phase, change.clone()));
             t.unfinished = None;
             t.resume = None;
+            t.failed_up_to = t.failed_up_to.filter(|last| *last > t.phase);
             t.phase = next.unwrap_or(t.phase);
             t.retrying = t.retrying && next.is_some();
         });

@@ -91,7 +91,7 @@ impl State {
             self.move_to(task, Stage::Review { council: *council });
         }
         if matches!(because, Summons::Retries(_)) {
-            self.with_task(task, |task| task.retrying = true);
+            self.with_task(task, Task::repeat);
             self.move_to(task, Stage::Deliberating { council: *council });
         }
     }

@@ -1,14 +1,15 @@
 //! Failures: what is remembered of them, who is told, and how a task comes back.
 
-use crate::escalation::{Cause, Hands, Hardship, Next, Notify, Trouble};
+use crate::escalation::{Cause, Hands, Hardship, Matter, Next, Notify, Trouble};
 use crate::event::{Event, Interruption, PauseReason};
 use crate::failure::{Failure, FailureKind};
-use crate::ids::{MissionId, TaskId};
+use crate::ids::{Fence, MissionId, TaskId};
 use crate::limits;
 use crate::routing::Failed;
 use crate::state::failure::failed_attempt;
-use crate::state::{Billed, State, Timer};
+use crate::state::{Billed, Live, State, Timer};
 use crate::task::Stage;
+use crate::time::Timestamp;
 
 impl State {
     /// The arms of `apply` about failures; it names each of them, so none is forgotten.
@@ -75,7 +76,7 @@ impl State {
                 self.forget_losses(*task);
                 self.with_task(*task, |t| {
                     t.failures.clear();
-                    t.outgrown = None;
+                    (t.outgrown, t.failed_up_to) = (None, None);
                     t.begin_anew();
                     (t.started, t.retrying, t.resume) = (false, false, None);
                 });
@@ -167,6 +168,41 @@ impl State {
         let reason = self.mission(id).and_then(|m| m.paused.clone());
         if let Some(reason) = reason.filter(|r| !matches!(r, PauseReason::Person { .. })) {
             self.settle_notice(Some(Cause::of_pause(id, &reason)), None);
+        }
+    }
+
+    /// HUM-06: people hear of a question that waits for them, whoever asks and however it ends.
+    pub(in crate::state) fn note_asking(&mut self, id: TaskId, old: &Stage) {
+        let Some(task) = self.task(id) else { return };
+        let of = |stage: &Stage| match stage {
+            Stage::Asking { question } => Some(Cause::of_question(task.mission, question)),
+            _ => None,
+        };
+        let (before, now) = (of(old), of(&task.stage));
+        self.settle_notice(before, Some(id));
+        self.raise_notice(now, Some(id));
+    }
+
+    /// HUM-06: an agent hangs, or is heard again.
+    pub(in crate::state) fn note_silence(&mut self, fence: Fence, since: Option<Timestamp>) {
+        let Some(lease) = self.lease(fence) else { return };
+        let (cause, task) = (Some(Cause::of_silence(lease.mission)), Some(lease.task));
+        match (lease.idle_since, since) {
+            (None, Some(_)) => self.raise_notice(cause, task),
+            (Some(_), None) => self.settle_notice(cause, task),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        if let Some(Live::Attempt(lease)) = self.live.get_mut(&fence) {
+            lease.idle_since = since;
+        }
+    }
+
+    /// HUM-06: spending goes on, so nobody need look any more.
+    pub(in crate::state) fn settle_alarms(&mut self) {
+        let alarms = self.notices.open().map(|(cause, _)| cause);
+        let alarms = alarms.filter(|cause| cause.matter == Matter::Spending);
+        for alarm in alarms.cloned().collect::<Vec<_>>() {
+            self.settle_notice(Some(alarm), None);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::approval::Subject;
 use crate::effect::Effect;
+use crate::escalation::Cause;
 use crate::event::Chore;
 use crate::ids::{Fence, MissionId, TaskId};
 use crate::mission::Mission;
@@ -65,6 +66,7 @@ impl State {
         if let Some(until) = until {
             self.timers.insert((until, Timer::Backoff(id)));
         }
+        self.note_asking(id, &old);
         self.leave_gate(&old);
         self.leave_council(&old);
         self.reschedule(id, &old);
@@ -120,6 +122,9 @@ impl State {
                 self.schedule.runners.ended(lease.agent.role);
                 self.schedule.launches.ended(fence);
                 self.leave(lease.route.as_deref(), fence);
+                if lease.idle_since.is_some() {
+                    self.settle_notice(Some(Cause::of_silence(lease.mission)), Some(lease.task));
+                }
                 lease.mission
             }
         };

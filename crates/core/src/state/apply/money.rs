@@ -1,5 +1,6 @@
 //! Money: reservations, charges and bills that come late.
 
+use crate::escalation::Cause;
 use crate::event::{Event, PauseReason};
 use crate::ids::{Fence, MissionId, TaskId};
 use crate::ledger::{Charge, Comparison, Limit, Remedy, ReservationId, Scope};
@@ -33,7 +34,8 @@ impl State {
             }
             Event::CapRaised { mission, usd, .. } => self.ledger.mission_capped(*mission, *usd),
             Event::BurnAlerted { .. } => self.ledger.alerted(at),
-            Event::SpendingPaused { grace_ends_at, .. } => {
+            Event::SpendingPaused { alarm, grace_ends_at } => {
+                self.raise_notice(Some(Cause::of_alarm(alarm)), None);
                 self.ledger.paused(at, *grace_ends_at);
                 self.timers.insert((*grace_ends_at, Timer::Grace));
             }
@@ -43,6 +45,7 @@ impl State {
             }
             Event::SpendingResumed { .. } => {
                 self.end_grace();
+                self.settle_alarms();
                 self.ledger.resumed();
             }
             Event::ReservationReleased { fence, .. } => self.stop_awaiting(*fence),
@@ -60,6 +63,7 @@ impl State {
         if let Some(bill) = self.bills.remove(&fence) {
             self.timers.remove(&(bill.until, Timer::Bill(fence)));
             self.free(&bill);
+            self.forget_bill(&bill);
         }
     }
 
@@ -137,12 +141,20 @@ impl State {
         let reserved = self.uncharged(&lease);
         let Lease { task, account, reservation, granted_at: began_at, .. } = lease;
         let bill = Bill { task, account, reserved, reservation, began_at, until };
+        self.with_task(task, |task| task.unbilled += reserved);
         self.bills.insert(fence, bill);
         while self.bills.len() > limits::BILLS_AWAITED_MAX {
             let Some((oldest, bill)) = self.bills.pop_first() else { return };
             self.timers.remove(&(bill.until, Timer::Bill(oldest)));
             self.free(&bill);
+            self.forget_bill(&bill);
         }
+    }
+
+    /// It is paid, or no longer awaited.
+    fn forget_bill(&mut self, bill: &Bill) {
+        let reserved = bill.reservation.map_or(Usd::ZERO, |_| bill.reserved);
+        self.with_task(bill.task, |task| task.unbilled = task.unbilled.saturating_sub(reserved));
     }
 
     /// Its money is free again; a bill that comes after all is an overspend, but it is paid.
@@ -150,6 +162,7 @@ impl State {
         let Some(mut bill) = self.bills.remove(&fence) else { return };
         self.timers.remove(&(bill.until, Timer::Bill(fence)));
         self.free(&bill);
+        self.forget_bill(&bill);
         bill.reservation = None;
         self.bills.insert(fence, bill);
     }

@@ -4,7 +4,7 @@ use crate::approval::Subject;
 use crate::checklist::Checklist;
 use crate::effect::Effect;
 use crate::event::{Chore, Event, Interruption, Restart};
-use crate::ids::{Fence, TaskId};
+use crate::ids::{Actor, Fence, TaskId};
 use crate::ledger::{Drawn, Purpose};
 use crate::money::Usd;
 use crate::report::ResumeData;
@@ -29,11 +29,9 @@ impl State {
             }
             Event::AttemptIdle { fence, silent_ms, .. } => {
                 let since = Timestamp(at.0.saturating_sub(*silent_ms));
-                self.with_lease(*fence, |lease| lease.idle_since = Some(since));
+                self.note_silence(*fence, Some(since));
             }
-            Event::AttemptHeard { fence, .. } => {
-                self.with_lease(*fence, |lease| lease.idle_since = None);
-            }
+            Event::AttemptHeard { fence, .. } => self.note_silence(*fence, None),
             Event::AttemptFinished { task, fence, change, touched } => {
                 self.attempted(*task);
                 self.answered(*fence);
@@ -71,7 +69,7 @@ impl State {
                 self.move_to(*task, Stage::Asking { question: question.clone() });
             }
             Event::CheckpointAnswered { task, resume_id, input, by } => {
-                let by_rule = by.0 == "configuration";
+                let by_rule = *by == Actor::configuration();
                 let asked = self.task(*task).and_then(|t| Some((t.mission, t.asked_at?)));
                 if let Some((mission, at)) = asked.filter(|_| !by_rule) {
                     self.note_attention(mission, at);
@@ -93,7 +91,7 @@ impl State {
             }
             Event::RetryScheduled { task, at, from } => {
                 self.with_task(*task, |t| {
-                    t.retrying = true;
+                    t.repeat();
                     t.retries += 1;
                     if *from == Restart::Flow {
                         t.begin_anew();
@@ -121,7 +119,8 @@ impl State {
                 self.with_task(task, |t| t.gave_way += 1);
                 self.schedule.queue.promised(to);
             }
-            Interruption::MissionPaused
+            Interruption::Stopped
+            | Interruption::MissionPaused
             | Interruption::Overridden
             | Interruption::WaveFell { .. } => {}
         }
@@ -224,12 +223,6 @@ impl State {
             route: route.clone(),
         };
         self.begin_live(*fence, mission, Live::Attempt(lease), effect);
-    }
-
-    fn with_lease(&mut self, fence: Fence, change: impl FnOnce(&mut Lease)) {
-        if let Some(Live::Attempt(lease)) = self.live.get_mut(&fence) {
-            change(lease);
-        }
     }
 
     /// An attempt came to an end of its own: its host is able.
