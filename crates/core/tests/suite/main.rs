@@ -38,5 +38,6 @@ mod rollback_rules;
 mod rules;
 mod scaling;
 mod sub_agent_rules;
+mod taken_back_rules;
 mod wave_rules;
 mod why_rules;

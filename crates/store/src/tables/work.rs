@@ -28,6 +28,7 @@ pub(super) fn attempts() -> Table {
         "overridden",
         "gave_way",
         "wave_fell",
+        "need_taken_back",
     ];
     let columns = vec![
         int("fence", "a number that is never given twice"),

@@ -123,7 +123,8 @@ impl State {
             }
             Interruption::MissionPaused
             | Interruption::Overridden
-            | Interruption::WaveFell { .. } => {}
+            | Interruption::WaveFell { .. }
+            | Interruption::NeedTakenBack { .. } => {}
         }
         self.end_attempt(fence, billed, at);
         self.with_checklist(task, Checklist::interrupted);
