@@ -10,6 +10,7 @@ mod council;
 mod council_merge_rules;
 mod council_rules;
 mod dependencies;
+mod drill_rules;
 mod engine_properties;
 mod escalation;
 mod failure_rules;
