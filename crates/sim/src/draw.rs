@@ -292,7 +292,7 @@ pub(crate) fn council(rng: &mut Rng, routed: bool) -> Option<CouncilPolicy> {
     };
     // Not drawn, so that the worlds without drills stay what they were.
     let luck = policy.timeout_ms / SECOND_MS;
-    if luck % 3 > 0 {
+    if !luck.is_multiple_of(3) {
         policy.lazy.drill_every = 1 + (luck % 4) as u32;
         let defect = |file: &str| Defect { file: file.into(), text: "while i <= n".into() };
         policy.defects = [PLANTED, "src/other.rs"].map(defect).to_vec();
