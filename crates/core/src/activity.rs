@@ -326,6 +326,7 @@ fn work_line(state: &State, event: &Event) -> Option<Line> {
                 Interruption::GaveWay { .. } => "a more urgent task needed its seat",
                 Interruption::Overridden => "a person ordered something else",
                 Interruption::WaveFell { .. } => "a task of its wave gave up",
+                Interruption::NeedTakenBack { .. } => "what it was built on is taken back",
             };
             (task, Told::warn(format!("attempt interrupted: {why}")))
         }

@@ -165,7 +165,7 @@ impl RetryPolicy {
 }
 
 /// A fixed hash: neighbouring ids give unrelated numbers, and every run gives the same.
-fn scatter(id: u64) -> u64 {
+pub(crate) fn scatter(id: u64) -> u64 {
     let mixed = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)

@@ -121,6 +121,7 @@ pub const COUNCIL_CODE_CHARS_MAX: usize = 40_000;
 pub const COUNCIL_ATTEMPTS_MAX: usize = 5;
 pub const COUNCIL_CONSTRAINTS_MAX: usize = 20;
 pub const COUNCIL_KEY_CHARS_MAX: usize = 300;
+pub const COUNCIL_DEFECTS_MAX: usize = 50;
 pub const COUNCIL_EVIDENCE_MAX: usize = 20;
 pub const COUNCIL_VOTE_CHARS_MAX: usize = 10_000;
 /// Councils that vote or whose outcome is not known yet.

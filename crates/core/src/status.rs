@@ -61,9 +61,8 @@ impl Status {
         }
     }
 
-    /// The states that may come next. Beyond the sources' table (decision record 0005): work that
-    /// is being retried may ask or be paused like any other, and a checked candidate whose target
-    /// moved goes back to testing.
+    /// The states that may come next; what goes beyond the sources' table is in the decision records
+    /// 0005 and 0020.
     #[must_use]
     pub fn next(self) -> &'static [Status] {
         use Status::{

@@ -9,12 +9,11 @@ use kapelle_core::routing::ModelName;
 use kapelle_core::{Actor, Command, Event, Record, TaskId, Usd};
 
 use crate::agenda::Sender;
-use crate::draw;
+use crate::draw::{self, PLANTED};
 use crate::world::World;
 
 /// What members propose; in a world this small they often agree.
 const SOLUTIONS: [&str; 3] = ["wait for the lock", "mock the clock", "split the loop"];
-const PLANTED: &str = "src/planted.rs";
 
 impl<R: Rules + Clone> World<R> {
     /// Those who are asked hear of it, and those who judge.
@@ -114,7 +113,7 @@ impl<R: Rules + Clone> World<R> {
         let checked = self.engine.state().task(task).and_then(|task| task.checked.clone());
         let question = match (self.rng.u8(0..3), checked) {
             (0, Some(commit)) => Question::Review { commit },
-            (1, _) => Question::Drill { planted: PLANTED.to_owned() },
+            (1, _) => Question::Drill { planted: PLANTED.to_owned(), within: None },
             _ => Question::Problem,
         };
         let names = draw::council_names();

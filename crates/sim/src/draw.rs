@@ -7,7 +7,7 @@ use kapelle_core::agents::{Hardware, HeartbeatPolicy, Profile, TeamRules};
 use kapelle_core::approval::{ApprovalPolicy, Level};
 use kapelle_core::breaker::{BreakerPolicy, Reset};
 use kapelle_core::checklist::Source;
-use kapelle_core::council::{self, CouncilPolicy, Member, Quorum, Size, Switch};
+use kapelle_core::council::{self, CouncilPolicy, Defect, Member, Quorum, Size, Switch};
 use kapelle_core::escalation::{EscalationPolicy, NoticePolicy, RatePolicy};
 use kapelle_core::failure::{FailureKind, RetryPolicy};
 use kapelle_core::flaky::FlakyPolicy;
@@ -279,7 +279,7 @@ pub(crate) fn council(rng: &mut Rng, routed: bool) -> Option<CouncilPolicy> {
         _ => (Switch::On, Size::Standard),
     };
     let of = rng.u32(2..=3);
-    Some(CouncilPolicy {
+    let mut policy = CouncilPolicy {
         enabled,
         models: members.collect(),
         judge: Member::new("west-eco", "west"),
@@ -289,8 +289,19 @@ pub(crate) fn council(rng: &mut Rng, routed: bool) -> Option<CouncilPolicy> {
         trigger_after_retries: if rng.u8(0..4) == 0 { 3 } else { rng.u32(0..2) },
         timeout_ms: rng.u64(1..30) * SECOND_MS,
         ..CouncilPolicy::default()
-    })
+    };
+    // Not drawn, so that the worlds without drills stay what they were.
+    let luck = policy.timeout_ms / SECOND_MS;
+    if !luck.is_multiple_of(3) {
+        policy.lazy.drill_every = 1 + (luck % 4) as u32;
+        let defect = |file: &str| Defect { file: file.into(), text: "while i <= n".into() };
+        policy.defects = [PLANTED, "src/other.rs"].map(defect).to_vec();
+    }
+    Some(policy)
 }
+
+/// The file that lazy members do not look into.
+pub(crate) const PLANTED: &str = "src/planted.rs";
 
 const MEMBERS: [(&str, &str); 6] = [
     ("north-standard", "north"),

@@ -153,6 +153,8 @@ pub enum Mutant {
     HalfRolledBack,
     /// What needs a task that is being taken back starts nevertheless.
     BuildsOnSand,
+    /// Whoever works on what needs a task that is being taken back is not stopped.
+    StopsNobody,
     /// A test that does both on one commit is believed for ever.
     Credulous,
     /// Of a wave that falls, or is taken back, only the last goes.
@@ -277,6 +279,7 @@ impl Mutant {
         Mutant::ExcusesAnything,
         Mutant::HalfRolledBack,
         Mutant::BuildsOnSand,
+        Mutant::StopsNobody,
         Mutant::Credulous,
         Mutant::HalfAWave,
         Mutant::WaveGoesOn,
@@ -534,7 +537,8 @@ impl Planted {
             | Mutant::RebasesForEver
             | Mutant::ExcusesAnything
             | Mutant::HalfRolledBack
-            | Mutant::BuildsOnSand => merging::falsify(self.mutant, &mut events, now),
+            | Mutant::BuildsOnSand
+            | Mutant::StopsNobody => merging::falsify(self.mutant, &mut events, now),
             Mutant::AsksNobody
             | Mutant::OneIsEnough
             | Mutant::ApprovesUnseen

@@ -164,7 +164,7 @@ impl Oracle {
         self.waves.close(&self.facts, &self.shadow)?;
         self.failures.close(now, &self.facts, &self.waves)?;
         self.councils.close(now, &self.facts)?;
-        self.merges.close()?;
+        self.merges.close(&self.leases, &self.facts)?;
         self.providers.close(now)?;
         self.queue.close(now)?;
         self.judge_diligence(now)?;

@@ -11,8 +11,12 @@ use super::history::{History, Remembered};
 use super::judge::BadScore;
 use super::policy::{CouncilPolicy, InvalidCouncil, Switch};
 use super::record::{CouncilRecord, Metrics, Outcome};
-use super::session::{CouncilId, Dropped, Question, Sealed, Session, SessionStage, VoteRefused};
+use super::session::{
+    CouncilId, Dropped, Planted, Question, Sealed, Session, SessionStage, VoteRefused,
+};
 use super::strategy::{Bench, Findings, Verdict};
+use crate::failure::scatter;
+use crate::limits;
 use crate::money::Usd;
 use crate::routing::ModelName;
 use crate::time::Timestamp;
@@ -29,6 +33,8 @@ pub struct Council {
     history: History,
     next: u32,
     reviews: u32,
+    /// The review that was called last, while the rules are those by which it was called.
+    latest: Option<CouncilId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +74,7 @@ impl Council {
             history: History::default(),
             next: 1,
             reviews: 0,
+            latest: None,
         }
     }
 
@@ -106,6 +113,25 @@ impl Council {
     #[must_use]
     pub fn is_drill_due(&self) -> bool {
         (self.reviews + 1).is_multiple_of(self.policy.lazy.drill_every)
+    }
+
+    /// The drill that is due beside the review that was just called, and that review (CON-04): the
+    /// same members, at the same moment and for the same price, and nothing to tell the two apart by.
+    #[must_use]
+    pub fn drill_beside(&self, now: Timestamp) -> Option<(CouncilId, Convocation)> {
+        let review = self.sessions.get(&self.latest?).filter(|s| s.convened_at == now)?;
+        let Question::Review { commit } = &review.convocation.question else { return None };
+        let called = self.is_drill_due() && self.policy.enabled == Switch::On;
+        if !called || self.open_count() >= limits::COUNCIL_OPEN_MAX {
+            return None;
+        }
+        // By chance, as far as members can see, and the same for everybody who replays it.
+        let picked = scatter(u64::from(review.id.0)) % self.policy.defects.len().max(1) as u64;
+        let defect = self.policy.defects.get(picked as usize)?;
+        let within = Planted { commit: commit.clone(), text: defect.text.clone() };
+        let question =
+            Question::Drill { planted: defect.file.clone(), within: Some(Box::new(within)) };
+        Some((review.id, Convocation { question, ..review.convocation.clone() }))
     }
 
     /// The next moment at which votes that are missing are no longer waited for.
@@ -165,12 +191,15 @@ impl Council {
     /// were called.
     pub fn configured(&mut self, policy: Option<&CouncilPolicy>) {
         self.policy = policy.cloned().unwrap_or_else(|| Council::default().policy);
+        self.latest = None;
     }
 
     /// The members are asked. Ids follow from the order of these facts.
     pub fn convened(&mut self, convocation: Convocation, at: Timestamp) -> CouncilId {
         let id = CouncilId(self.next);
         self.next += 1;
+        let is_review = matches!(convocation.question, Question::Review { .. });
+        self.latest = is_review.then_some(id);
         match convocation.question {
             Question::Review { .. } | Question::Drill { .. } => self.reviews += 1,
             Question::Problem => {}
@@ -334,11 +363,18 @@ impl Council {
     }
 
     fn drilled(&mut self, caught: &[ModelName], missed: &[ModelName]) {
+        // Who nods a defect through was wrong, and weighs less from now on.
         for model in caught.iter().chain(missed) {
-            self.history.with(model, |record| record.drills += 1);
+            self.history.with(model, |record| {
+                record.drills += 1;
+                record.judged += 1;
+            });
         }
         for model in caught {
-            self.history.with(model, |record| record.caught += 1);
+            self.history.with(model, |record| {
+                record.caught += 1;
+                record.right += 1;
+            });
         }
     }
 }

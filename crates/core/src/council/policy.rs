@@ -9,6 +9,7 @@ use super::member::Member;
 use super::strategy::Strategy;
 use crate::limits;
 use crate::money::Usd;
+use crate::plan::flaws::is_inside;
 use crate::routing::{Catalogue, ModelName};
 use crate::time::SECOND_MS;
 
@@ -26,6 +27,10 @@ pub struct CouncilPolicy {
     pub timeout_ms: u64,
     pub weights: JudgeWeights,
     pub lazy: LazyRule,
+    /// What is planted beside reviews, to see who looks (CON-04). Without any, only people call
+    /// drills.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub defects: Vec<Defect>,
     /// Which models are good at which type of problem, before there is history (CON-20).
     pub strengths: BTreeMap<String, Vec<ModelName>>,
     /// An answer is not reused when it is older than this.
@@ -58,6 +63,16 @@ pub enum Size {
     Minimal,
     Standard,
     Full,
+}
+
+/// A defect that is planted in a change before its reviewers see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Defect {
+    /// Whoever rejects the change and points at this file has caught it.
+    pub file: String,
+    /// What stands there, as the members read it.
+    pub text: String,
 }
 
 /// When a model counts as lazy (CON-04).
@@ -139,6 +154,7 @@ impl Default for CouncilPolicy {
             timeout_ms: 30 * SECOND_MS,
             weights: JudgeWeights::default(),
             lazy: LazyRule::default(),
+            defects: Vec::new(),
             strengths: strengths.into_iter().map(named).collect(),
             remember_ms: 30 * 24 * 3_600 * SECOND_MS,
             human_minutes_per_problem: 30,
@@ -170,6 +186,12 @@ pub enum InvalidCouncil {
     Permille(&'static str),
     #[error("drill_every must be at least 1")]
     NoDrills,
+    #[error("{count} defects are more than {max}")]
+    TooManyDefects { count: usize, max: usize },
+    #[error(
+        "the defect in {file:?} has no path inside the repository, or no text of at most {max} characters"
+    )]
+    BadDefect { file: String, max: usize },
 }
 
 impl CouncilPolicy {
@@ -213,7 +235,26 @@ impl CouncilPolicy {
         if self.lazy.drill_every == 0 {
             return Err(InvalidCouncil::NoDrills);
         }
-        Ok(())
+        self.validate_defects()
+    }
+
+    fn validate_defects(&self) -> Result<(), InvalidCouncil> {
+        let (count, max) = (self.defects.len(), limits::COUNCIL_DEFECTS_MAX);
+        if count > max {
+            return Err(InvalidCouncil::TooManyDefects { count, max });
+        }
+        let max = limits::COUNCIL_VOTE_CHARS_MAX;
+        let is_bad = |defect: &&Defect| {
+            let long = limits::head(&defect.text, max).len() < defect.text.len();
+            !is_inside(&defect.file) || defect.text.trim().is_empty() || long
+        };
+        match self.defects.iter().find(is_bad) {
+            None => Ok(()),
+            Some(Defect { file, .. }) => {
+                let file = limits::head(file, limits::TITLE_CHARS_MAX).to_owned();
+                Err(InvalidCouncil::BadDefect { file, max })
+            }
+        }
     }
 
     fn validate_models(&self) -> Result<(), InvalidCouncil> {
@@ -288,6 +329,13 @@ mod tests {
         let share = Err(InvalidCouncil::Permille("caught_permille_min"));
         assert_eq!(with(|p| p.lazy.caught_permille_min = 1_001), share);
         assert_eq!(with(|p| p.lazy.drill_every = 0), Err(InvalidCouncil::NoDrills));
+        let defect = |file: &str, text: &str| Defect { file: file.into(), text: text.into() };
+        assert_eq!(with(|p| p.defects = vec![defect("src/a.rs", "i <= n"); 50]), Ok(()));
+        let many = Err(InvalidCouncil::TooManyDefects { count: 51, max: 50 });
+        assert_eq!(with(|p| p.defects = vec![defect("src/a.rs", "i <= n"); 51]), many);
+        let bad = |file: &str| Err(InvalidCouncil::BadDefect { file: file.into(), max: 10_000 });
+        assert_eq!(with(|p| p.defects = vec![defect("../a", "i <= n")]), bad("../a"));
+        assert_eq!(with(|p| p.defects = vec![defect("a", " ")]), bad("a"));
         let many = Err(InvalidCouncil::TooManyModels { count: 21, max: 20 });
         assert_eq!(with(|p| p.models = vec![Member::new("a", "a"); 21]), many);
         let bad =

@@ -27,10 +27,35 @@ pub enum Question {
     /// May this commit land?
     Review { commit: Commit },
     /// Looks like a review, but a defect was planted in this file; it decides nothing.
-    Drill { planted: String },
+    Drill {
+        planted: String,
+        /// Where Kapelle called it; who calls one by hand plants by hand.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        within: Option<Box<Planted>>,
+    },
+}
+
+/// A planted defect, and the change that it is shown in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planted {
+    pub commit: Commit,
+    pub text: String,
 }
 
 impl Question {
+    /// As it looks to members, and to whoever could tell them: a drill is a review. `change` is what
+    /// would be reviewed, where nobody said.
+    #[must_use]
+    pub fn disguised(&self, change: &Commit) -> Question {
+        match self {
+            Question::Drill { within, .. } => {
+                let commit = within.as_ref().map_or(change, |planted| &planted.commit).clone();
+                Question::Review { commit }
+            }
+            Question::Problem | Question::Review { .. } => self.clone(),
+        }
+    }
+
     fn fits(&self, choice: &Choice) -> bool {
         match (self, choice) {
             (Question::Problem, Choice::Solution(_)) => true,
@@ -248,7 +273,14 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Session");
         shown.field("id", &self.id).field("stage", &self.stage);
-        shown.field("convocation", &self.convocation).field("dropped", &self.dropped);
+        match self.stage {
+            // Its question could be a drill.
+            SessionStage::Voting => shown.field("panel", &self.convocation.panel),
+            SessionStage::Closed { .. } | SessionStage::Decided { .. } => {
+                shown.field("convocation", &self.convocation)
+            }
+        };
+        shown.field("dropped", &self.dropped);
         match self.votes() {
             Ok(votes) => shown.field("votes", &votes),
             Err(sealed) => shown.field("votes", &sealed.to_string()),

@@ -138,7 +138,7 @@ impl Findings {
 
 impl<'a> Bench<'a> {
     pub fn verdict(&self, strategy: Strategy) -> Verdict {
-        if let Question::Drill { planted } = self.question {
+        if let Question::Drill { planted, .. } = self.question {
             return self.drill(planted);
         }
         let (valid, needed) = (count(self.votes.len()), self.quorum.agree);

@@ -41,6 +41,10 @@ pub enum Interruption {
     WaveFell {
         with: TaskId,
     },
+    /// What it was built on is taken back (QUE-10).
+    NeedTakenBack {
+        need: TaskId,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,6 +24,8 @@ pub enum RollbackRefused {
     TooMany { count: usize },
     #[error("Cannot rollback: {count} tasks that need task {task} are at work")]
     InWork { task: String, count: usize },
+    #[error("Cannot rollback task {task}: {dependent} needs it, and is about to land")]
+    Landing { task: String, dependent: String },
     #[error("Cannot rollback task {task}: {mate} of its wave has not ended")]
     WaveInWork { task: String, mate: String },
     #[error("Cannot rollback the wave of task {task} alone: {count} tasks beyond it fall too")]
@@ -51,7 +53,10 @@ impl RollbackRefused {
             RollbackRefused::BuiltOn { .. } | RollbackRefused::BeyondWave { .. } => {
                 "Confirm the rollback of those tasks too"
             }
-            RollbackRefused::InWork { .. } => "Wait until they have landed, or pause the mission",
+            RollbackRefused::InWork { .. } => {
+                "Confirm the rollback: they are stopped, and begin anew when it is done again"
+            }
+            RollbackRefused::Landing { .. } => "Wait until it has landed, and look again",
             RollbackRefused::UnderWay { .. } => "Wait for it to end",
             RollbackRefused::ScopeChanged { .. } => "Look at the rollback again and confirm it",
             RollbackRefused::FilesModified { .. }

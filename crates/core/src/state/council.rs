@@ -62,6 +62,7 @@ pub(super) struct Case {
     pub reservation: Option<ReservationId>,
     /// Attempts after this one have its answer.
     pub after_attempt: u32,
+    pub because: Summons,
 }
 
 /// What a council has to say to whoever tries next.
@@ -105,7 +106,16 @@ impl State {
         let criteria = &task.plan.validation_criteria;
         let constraints: Vec<String> =
             criteria.criteria.iter().chain(&criteria.security_checks).cloned().collect();
-        Some(Brief::new(code, error, &told.collect::<Vec<_>>(), &constraints))
+        let question = self.councils.chamber.session(id).map(|s| &s.convocation.question);
+        let planted = match question {
+            // First, so that it is not what is cut.
+            Some(Question::Drill { planted, within: Some(within) }) => {
+                format!("{planted}\n{}\n", within.text)
+            }
+            _ => String::new(),
+        };
+        let code = planted + code;
+        Some(Brief::new(&code, error, &told.collect::<Vec<_>>(), &constraints))
     }
 
     /// How many could sit on a council about this failure.
@@ -175,7 +185,7 @@ impl State {
                     return Err(Refusal::BeingMerged { task: task.name().to_owned() });
                 }
             }
-            Question::Drill { planted } => {
+            Question::Drill { planted, .. } => {
                 super::people::said("the planted file", planted, limits::PATH_CHARS_MAX)?;
             }
             Question::Problem => {}
@@ -348,6 +358,9 @@ impl State {
         if let Some(event) = stale {
             return vec![event];
         }
+        if let Some(event) = self.next_drill(now) {
+            return vec![event];
+        }
         match self.councils.chamber.ripe() {
             Some(session) if session.votes().is_err() => self.close_council(session, now),
             Some(session) => {
@@ -356,6 +369,18 @@ impl State {
             }
             None => Vec::new(),
         }
+    }
+
+    /// The drill beside the review that was just called, if one is due and can be paid. Nothing is
+    /// held up by it, so one that does not fit into the caps is left out.
+    fn next_drill(&self, now: Timestamp) -> Option<Event> {
+        let (review, convocation) = self.councils.chamber.drill_beside(now)?;
+        let case = self.councils.cases.get(&review)?;
+        let (task, mission) = self.task_or_refuse(case.task).ok()?;
+        if mission.paused.is_some() || mission.has_ended() {
+            return None;
+        }
+        self.convened(task, convocation, case.because.clone(), now).ok()
     }
 
     fn called_off(&self, council: CouncilId) -> Option<Event> {

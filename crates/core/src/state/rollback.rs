@@ -9,13 +9,22 @@ use super::State;
 use super::decide::Decision;
 use super::people::{person, said};
 use crate::approval::Subject;
-use crate::event::Event;
+use crate::event::{Event, Interruption};
 use crate::ids::{Actor, TaskId};
 use crate::limits;
 use crate::mission::{Mission, MissionStage};
 use crate::refusal::Refusal;
 use crate::rollback::{Revert, RollbackRefused};
 use crate::task::{Stage, Task};
+
+/// What becomes of dependents that are at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtWork {
+    /// Nobody said that they may be stopped.
+    Refuses,
+    /// A person confirmed that all that hangs on it falls (QUE-10).
+    Stops,
+}
 
 impl State {
     pub(super) fn rollback(&self, id: TaskId, reason: &str, by: &Actor) -> Decision {
@@ -25,7 +34,7 @@ impl State {
             Some((task, wave)) => self.whole_wave(mission, task, wave)?,
             None => vec![landings.rollback(id)?],
         };
-        Ok(self.start_rollback(mission, id, &reverts, (reason, by))?)
+        Ok(self.start_rollback(mission, id, (&reverts, AtWork::Refuses), (reason, by))?)
     }
 
     pub(super) fn confirm_rollback(
@@ -39,12 +48,15 @@ impl State {
         person(by)?;
         let mission = self.reversible_mission(id, reason, by)?;
         let cascade = mission.merging.landings.confirmed(id, seen)?;
+        let falls = |on: TaskId| self.dependents_of(on).into_iter().map(|task| task.id);
+        let stopped: BTreeSet<TaskId> =
+            cascade.reverts.iter().flat_map(|revert| falls(revert.task)).collect();
         for revert in &cascade.reverts {
             if let Some((task, wave)) = self.landed_wave(mission, revert.task) {
-                self.has_ended(task, wave)?;
+                self.has_ended(task, wave, &stopped)?;
             }
         }
-        Ok(self.start_rollback(mission, id, &cascade.reverts, (reason, by))?)
+        Ok(self.start_rollback(mission, id, (&cascade.reverts, AtWork::Stops), (reason, by))?)
     }
 
     fn reversible_mission(
@@ -67,7 +79,7 @@ impl State {
         &self,
         mission: &Mission,
         task: TaskId,
-        reverts: &[Revert],
+        (reverts, at_work): (&[Revert], AtWork),
         (reason, by): (&str, &Actor),
     ) -> Result<Vec<Event>, RollbackRefused> {
         let tasks: Vec<TaskId> = reverts.iter().map(|revert| revert.task).collect();
@@ -76,32 +88,55 @@ impl State {
             let task = self.task(*twice).map_or("?", Task::name).to_owned();
             return Err(RollbackRefused::UnderWay { task });
         }
-        let blocked = self.block_dependents(&tasks)?;
+        let blocked = self.block_dependents(mission, &tasks, at_work)?;
         let (mission, reason, by) = (mission.id, reason.to_owned(), by.clone());
         let mut events = vec![Event::RollbackStarted { mission, task, tasks, reason, by }];
         events.extend(blocked);
         Ok(events)
     }
 
-    /// What needs these tasks and has not begun must not begin; what has begun stops a rollback.
-    fn block_dependents(&self, tasks: &[TaskId]) -> Result<Vec<Event>, RollbackRefused> {
+    /// What needs these tasks and has not begun must not begin; what has begun is stopped, or stops
+    /// the rollback. What it left so far is set aside once its need is really gone (`take_back`).
+    fn block_dependents(
+        &self,
+        mission: &Mission,
+        tasks: &[TaskId],
+        at_work: AtWork,
+    ) -> Result<Vec<Event>, RollbackRefused> {
         let mut events = Vec::new();
         for &on in tasks {
             let needing = self.dependents_of(on);
             let open: Vec<&Task> = needing.into_iter().filter(|t| !tasks.contains(&t.id)).collect();
-            let count = open.iter().filter(|task| has_begun(task)).count();
-            if count > 0 {
-                let task = self.task(on).map_or("?", Task::name).to_owned();
-                return Err(RollbackRefused::InWork { task, count });
+            self.may_stop(on, &open, at_work)?;
+            for dependent in open {
+                let is_blocked = events.iter().any(|event| blocks(event, dependent.id));
+                if is_blocked || !(has_begun(dependent) || is_before_work(dependent)) {
+                    continue;
+                }
+                let cause = Interruption::NeedTakenBack { need: on };
+                events.extend(self.withdraw(dependent, mission, cause));
+                events.push(Event::TaskBlocked { task: dependent.id, on });
             }
-            let waiting = open.iter().filter(|t| is_before_work(t));
-            let fresh: Vec<TaskId> = waiting
-                .map(|task| task.id)
-                .filter(|id| !events.iter().any(|event| blocks(event, *id)))
-                .collect();
-            events.extend(fresh.into_iter().map(|task| Event::TaskBlocked { task, on }));
         }
         Ok(events)
+    }
+
+    /// Whether those of `open` that are at work may be stopped for a rollback of `on`.
+    fn may_stop(&self, on: TaskId, open: &[&Task], at_work: AtWork) -> Result<(), RollbackRefused> {
+        let task = || self.task(on).map_or("?", Task::name).to_owned();
+        let count = open.iter().filter(|task| has_begun(task)).count();
+        match at_work {
+            AtWork::Refuses if count > 0 => Err(RollbackRefused::InWork { task: task(), count }),
+            AtWork::Refuses => Ok(()),
+            // Its candidate may be on the branch before anybody can say stop.
+            AtWork::Stops => match open.iter().find(|task| has_landed_or_will(task)) {
+                None => Ok(()),
+                Some(dependent) => {
+                    let dependent = dependent.name().to_owned();
+                    Err(RollbackRefused::Landing { task: task(), dependent })
+                }
+            },
+        }
     }
 
     /// All that need a task, directly or not.
@@ -149,6 +184,14 @@ fn is_before_work(task: &Task) -> bool {
     let start = Subject::Start(task.id);
     matches!(task.stage, Stage::Waiting | Stage::Ready)
         || matches!(task.stage, Stage::Approval { subject } if subject == start)
+}
+
+fn has_landed_or_will(task: &Task) -> bool {
+    match task.stage {
+        Stage::Merging { checked, .. } => checked,
+        Stage::Done => !is_by_hand(task),
+        _ => false,
+    }
 }
 
 /// Whether there is work on it that stands on what it needs.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::State;
 use super::approvals::{assess, needed};
+use super::rollback::AtWork;
 use crate::approval::{Action, Gate, Need};
 use crate::event::{Event, Interruption, PauseReason};
 use crate::ids::{Actor, TaskId};
@@ -127,7 +128,8 @@ impl State {
         let reason = format!("it stands or falls with task {}, which gave up", by.name());
         let root = reverts.first().map_or(first.id, |revert| revert.task);
         let kapelle = Actor::kapelle();
-        events.extend(self.start_rollback(mission, root, &reverts, (&reason, &kapelle))?);
+        let reverts = (&reverts[..], AtWork::Refuses);
+        events.extend(self.start_rollback(mission, root, reverts, (&reason, &kapelle))?);
         Ok(events)
     }
 
@@ -138,7 +140,7 @@ impl State {
         asked: &Task,
         wave: &Wave,
     ) -> Result<Vec<Revert>, RollbackRefused> {
-        self.has_ended(asked, wave)?;
+        self.has_ended(asked, wave, &BTreeSet::new())?;
         let id = wave.id().ok_or(RollbackRefused::NotLanded(asked.id))?;
         let cascade = mission.merging.landings.wave(id)?;
         let beyond = cascade.reverts.iter().filter(|r| !wave.members.contains(&r.task)).count();
@@ -151,13 +153,21 @@ impl State {
         }
     }
 
-    /// What is still at work on a wave would land after the rest was taken back.
-    pub(super) fn has_ended(&self, asked: &Task, wave: &Wave) -> Result<(), RollbackRefused> {
+    /// What is still at work on a wave would land after the rest was taken back; not what is
+    /// `stopped` with it.
+    pub(super) fn has_ended(
+        &self,
+        asked: &Task,
+        wave: &Wave,
+        stopped: &BTreeSet<TaskId>,
+    ) -> Result<(), RollbackRefused> {
         let mut mates = wave.members.iter().filter_map(|id| self.task(*id));
         let landing = |task: &Task| matches!(task.stage, Stage::Merging { checked: true, .. });
         let broken = wave.broken_by.is_some();
         // What lands of a wave that fell goes with the next rollback.
-        let is_out = |task: &Task| task.stage.is_final() || (broken && landing(task));
+        let is_out = |task: &Task| {
+            task.stage.is_final() || stopped.contains(&task.id) || (broken && landing(task))
+        };
         match mates.find(|task| !is_out(task)) {
             None => Ok(()),
             Some(mate) => {

@@ -51,7 +51,7 @@ fn review() -> Petition {
 }
 
 fn drill(planted: &str) -> Petition {
-    let question = Question::Drill { planted: planted.into() };
+    let question = Question::Drill { planted: planted.into(), within: None };
     Petition { question, ..petition(Summons::Review) }
 }
 

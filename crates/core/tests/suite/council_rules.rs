@@ -262,7 +262,7 @@ fn a_vote_without_evidence_does_not_count() {
 #[test]
 fn members_that_miss_planted_defects_are_no_longer_asked() {
     let mut world = world(settings(|p| p.models.push(Member::new("qwen", "qwen"))));
-    let drill = Question::Drill { planted: "src/planted.rs".into() };
+    let drill = Question::Drill { planted: "src/planted.rs".into(), within: None };
     for number in 1..=4 {
         world.must(by_hand(&world, drill.clone(), &["gemini", "gpt"]));
         let mut keen = vote("gemini", Choice::Reject);

@@ -142,6 +142,9 @@ fn what_needs_a_rolled_back_task_does_not_start() {
     world.chores();
     let command = roll_back(&world, "1");
     let because = RollbackRefused::InWork { task: "1".into(), count: 1 };
+    let told = "Cannot rollback: 1 tasks that need task 1 are at work. Confirm the rollback: they \
+                are stopped, and begin anew when it is done again";
+    assert_eq!(Refusal::from(because.clone()).to_string(), told);
     assert_eq!(world.send(command), refused(because));
     world.must(Command::PauseMission { mission: M1, reason: "wait".into(), by: ann() });
     let command = roll_back(&world, "1");

@@ -1,6 +1,6 @@
 //! Bugs of the merge queue and of rollbacks.
 
-use kapelle_core::event::{Event, Restart};
+use kapelle_core::event::{Event, Interruption, Restart};
 use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::merge::{AfterConflict, AfterTests};
 use kapelle_core::{TaskId, Timestamp};
@@ -64,6 +64,13 @@ pub(super) fn falsify(mutant: Mutant, events: &mut Vec<Event>, now: Timestamp) {
         {
             events.retain(|event| !matches!(event, Event::TaskBlocked { .. }));
         }
+        Mutant::StopsNobody => events.retain(|event| {
+            let cause = match event {
+                Event::AttemptInterrupted { cause, .. } => Some(cause),
+                _ => None,
+            };
+            !matches!(cause, Some(Interruption::NeedTakenBack { .. }))
+        }),
         _ => {}
     }
 }

@@ -31,6 +31,9 @@ pub(super) struct Councils {
     refuted: BTreeMap<TaskId, BTreeSet<String>>,
     /// By model: votes whose end is known, and those that were right.
     record: BTreeMap<ModelName, (u32, u32)>,
+    /// Reviews and drills so far, and the council that was called last.
+    reviews: u32,
+    latest: Option<(TaskId, Summons, Convocation)>,
     merged: BTreeSet<TaskId>,
     failed: BTreeSet<TaskId>,
     /// The watchdog has stopped all spending.
@@ -167,6 +170,8 @@ impl Councils {
             })?;
             self.waiting.insert(*task, *council);
         }
+        self.judge_drill(*task, because, convocation)?;
+        self.latest = Some((*task, because.clone(), (**convocation).clone()));
         let sitting = Sitting {
             task: *task,
             convocation: (**convocation).clone(),
@@ -177,6 +182,24 @@ impl Councils {
         };
         self.sittings.insert(*council, sitting);
         Ok(())
+    }
+
+    /// A drill that nobody called is beside a review: nothing tells the two apart but the defect,
+    /// which is one of those that people wrote, and every so many reviews is one.
+    fn judge_drill(&mut self, task: TaskId, because: &Summons, called: &Convocation) -> Verdict {
+        self.reviews += u32::from(called.question != Question::Problem);
+        let Question::Drill { planted, within: Some(within) } = &called.question else {
+            return Ok(());
+        };
+        let rules = self.rules.as_ref().ok_or("a drill, and nobody sits in a council")?;
+        let question = Question::Review { commit: within.commit.clone() };
+        let review = Some((task, because.clone(), Convocation { question, ..called.clone() }));
+        ensure(self.latest == review, || format!("a drill is not beside a review: {called:?}"))?;
+        let is_known = rules.defects.iter().any(|d| d.file == *planted && d.text == within.text);
+        ensure(is_known, || format!("nobody wrote the defect in {planted}"))?;
+        ensure(self.reviews.is_multiple_of(rules.lazy.drill_every), || {
+            format!("review {} is no drill by the rules", self.reviews)
+        })
     }
 
     fn cast(&mut self, council: CouncilId, vote: &Vote, spent: Usd, at: Timestamp) -> Verdict {
@@ -220,7 +243,15 @@ impl Councils {
         ensure(*cost >= known && (judged_by.is_some() || *cost == known), || {
             format!("council {number} costs {cost}, not {known}")
         })?;
+        if let Ruling::Drill { caught, missed } = verdict {
+            for model in caught.iter().chain(missed) {
+                let (judged, right) = self.record.entry(model.clone()).or_default();
+                *judged += 1;
+                *right += u32::from(caught.contains(model));
+            }
+        }
         let winner = verdict.winner().is_some();
+        let sitting = self.sitting(*council)?;
         if winner {
             sitting.stage = Stage::Tried { ruling: verdict.clone() };
         } else {
@@ -284,6 +315,13 @@ impl Councils {
 
     /// After an event is folded: nothing that is shown to anybody says what was voted.
     pub(super) fn judge_seal(&self, event: &Event, shadow: &State) -> Verdict {
+        if let Event::CouncilConvened { council, .. } = event {
+            let session = shadow.council().session(*council);
+            let shown = format!("{:?} {session:?}", visible(shadow, event));
+            return ensure(!shown.contains("Drill"), || {
+                format!("council {} is seen to be a drill: {shown}", council.0)
+            });
+        }
         let Event::VoteCast { council, task, vote, .. } = event else { return Ok(()) };
         let open = self.sittings.get(council).is_some_and(|s| s.stage == Stage::Voting);
         let told = shadow.task(*task).and_then(|task| why(shadow, task));
@@ -350,7 +388,7 @@ impl Sitting {
     fn ruling(&self, findings: &Findings, trust: &BTreeMap<ModelName, u64>) -> Expected {
         let rules = &self.convocation.rules;
         match &self.convocation.question {
-            Question::Drill { planted } => {
+            Question::Drill { planted, .. } => {
                 let caught = |vote: &&Vote| vote.choice == Choice::Reject && vote.cites(planted);
                 let caught = self.votes.values().filter(caught).map(|vote| vote.by.clone());
                 Expected::Drill { caught: caught.collect() }

@@ -11,6 +11,7 @@ use kapelle_core::event::{Chore, Event, Restart};
 use kapelle_core::merge::{AfterConflict, AfterTests, LaneId, Step};
 use kapelle_core::{Commit, Fence, MissionId, TaskId};
 
+use super::leases::Leases;
 use super::work::Work;
 use super::{Facts, Verdict, ensure};
 use crate::repository::{Repository, failed};
@@ -210,7 +211,12 @@ impl Merges {
                 self.lanes_of(*task, facts)?.leave(*task);
                 Ok(())
             }
-            Event::TaskRolledBack { task, .. } => self.take_back(*task),
+            Event::TaskRolledBack { task, .. } => {
+                for (needing, _) in facts.needing(*task).filter(|(_, t)| t.merged.is_none()) {
+                    self.files.remove(&needing);
+                }
+                self.take_back(*task)
+            }
             Event::MissionCancelled { mission, .. } | Event::MissionDelivered { mission, .. } => {
                 self.missions.insert(*mission, Lanes::default());
                 let of = |task: &TaskId| facts.task(*task).is_ok_and(|t| t.mission == *mission);
@@ -369,8 +375,17 @@ impl Merges {
         Ok(())
     }
 
-    /// After a batch: whoever landed is told so, and whoever was blamed has heard of it.
-    pub(super) fn close(&mut self) -> Verdict {
+    /// After a batch: whoever landed is told so, whoever was blamed has heard of it, and nobody
+    /// works on a task without what it needs.
+    pub(super) fn close(&mut self, leases: &Leases, facts: &Facts) -> Verdict {
+        for task in leases.attempts().filter_map(|fence| leases.task(fence)) {
+            let going = |need: &TaskId| self.rollbacks.values().flatten().any(|one| one == need);
+            let gone = |need: &&TaskId| {
+                going(need) || facts.task(**need).is_ok_and(|need| need.merged.is_none())
+            };
+            let sand = facts.task(task)?.needs.iter().find(gone);
+            ensure(sand.is_none(), || format!("{task:?} is at work without {sand:?}"))?;
+        }
         let untold = self.untold.first();
         ensure(untold.is_none(), || format!("{untold:?} landed, and nobody was told"))?;
         let unheard = self.blamed.first();

@@ -155,6 +155,7 @@ impl Books {
                     | Interruption::Overridden
                     | Interruption::MissionPaused
                     | Interruption::WaveFell { .. }
+                    | Interruption::NeedTakenBack { .. }
                     | Interruption::GaveWay { .. } => self.wait(*fence, at),
                     Interruption::ProviderParked => self.release(*fence),
                 };

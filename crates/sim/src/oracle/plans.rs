@@ -117,6 +117,11 @@ impl Plans {
                 self.forget(*task, 0);
                 Ok(())
             }
+            // What was built on it begins anew.
+            Event::TaskRolledBack { task, .. } => {
+                facts.needing(*task).for_each(|(needing, _)| self.forget(needing, 0));
+                Ok(())
+            }
             Event::PhaseAccepted { task, phase, .. } => {
                 let place = place(*task, Some(*phase), facts)?;
                 let progress = self.tasks.entry(*task).or_default();

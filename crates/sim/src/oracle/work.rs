@@ -89,6 +89,13 @@ impl Work {
                 self.tasks.entry(*task).or_default().begin_anew();
                 Ok(())
             }
+            // What was built on it begins anew.
+            Event::TaskRolledBack { task, .. } => {
+                for (needing, _) in facts.needing(*task) {
+                    self.tasks.entry(needing).or_default().begin_anew();
+                }
+                Ok(())
+            }
             Event::TaskMerged { task, commit, .. } => {
                 let branch = &facts.mission_of(*task)?.branch;
                 ensure(repo.has_reached(branch, commit), || {

@@ -179,6 +179,7 @@ fn write(fence: Fence, attempt: &Attempt, ending: Ending<'_>, changes: &mut Chan
         Interruption::GaveWay { .. } => "gave_way",
         Interruption::Overridden => "overridden",
         Interruption::WaveFell { .. } => "wave_fell",
+        Interruption::NeedTakenBack { .. } => "need_taken_back",
     });
     let row = [
         fence.0.into(),

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use kapelle_core::council::{Convocation, CouncilId, Outcome, Session, Summons, Verdict, Vote};
+use kapelle_core::council::{
+    Convocation, CouncilId, Outcome, Question, Session, Summons, Verdict, Vote,
+};
 use kapelle_core::routing::ModelName;
 use kapelle_core::{Event, MissionId, Record, State, TaskId, Timestamp, Usd};
 use serde::{Deserialize, Serialize};
@@ -216,11 +218,16 @@ impl Case {
             | Verdict::Undecided { .. }
             | Verdict::Drill { .. } => None,
         });
+        // Whoever reads the tables could tell the members.
+        let question = match (&called.question, standing.status) {
+            (Question::Drill { .. }, "voting") => "review",
+            (question, _) => councils::question(question),
+        };
         let row = [
             id.0.into(),
             self.mission.to_string().into(),
             self.task.0.into(),
-            Value::name(councils::question(&called.question)),
+            Value::name(question),
             Value::name(councils::summons(&self.because)),
             called_by.into(),
             Value::name(councils::strategy(&called.rules.strategy)),

@@ -41,7 +41,7 @@ pub(super) fn councils() -> Table {
         int("id", ""),
         text("mission_id", "").refers_to("missions").fixed(),
         int("task_id", "").refers_to("tasks").fixed(),
-        one_of("question", QUESTIONS.iter().copied(), "").fixed(),
+        one_of("question", QUESTIONS.iter().copied(), "a drill shows as a review until it closes"),
         one_of("because", SUMMONS.iter().copied(), "why it was called").fixed(),
         text("called_by", "the person, if one called it").or_null().fixed(),
         one_of("strategy", STRATEGIES.iter().copied(), "how its votes are weighed").fixed(),

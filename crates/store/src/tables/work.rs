@@ -29,6 +29,7 @@ pub(super) fn attempts() -> Table {
         "gave_way",
         "wave_fell",
         "stopped",
+        "need_taken_back",
     ];
     let columns = vec![
         int("fence", "a number that is never given twice"),

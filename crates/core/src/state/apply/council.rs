@@ -80,7 +80,9 @@ impl State {
         self.count(mission);
         self.councils.chamber.convened((**convocation).clone(), at);
         let (task, reservation) = (*task, Some(id));
-        let case = Case { task, mission, account, reservation, after_attempt: 0 };
+        let because = because.clone();
+        let is_retry = matches!(because, Summons::Retries(_));
+        let case = Case { task, mission, account, reservation, after_attempt: 0, because };
         self.councils.cases.insert(*council, case);
         self.councils.of_task.entry(task).or_default().insert(*council);
         let holds = |state: &State| state.is_under_review(task) == Some(*council);
@@ -90,7 +92,7 @@ impl State {
         if self.task(task).is_some_and(waits) && holds(self) {
             self.move_to(task, Stage::Review { council: *council });
         }
-        if matches!(because, Summons::Retries(_)) {
+        if is_retry {
             self.with_task(task, Task::repeat);
             self.move_to(task, Stage::Deliberating { council: *council });
         }

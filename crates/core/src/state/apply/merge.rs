@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::approval::Subject;
 use crate::effect::{Effect, Merge};
 use crate::event::{Chore, Event};
 use crate::ids::{Commit, MissionId, TaskId};
@@ -177,6 +178,7 @@ impl State {
         let dependents = self.task(id).map(|t| t.dependents.clone()).unwrap_or_default();
         for dependent in dependents {
             self.with_task(dependent, |task| task.waits_for += 1);
+            self.set_aside(dependent);
         }
         self.with_mission_of(id, |m| {
             m.merging.landings.rolled_back(id);
@@ -188,6 +190,20 @@ impl State {
         if let Some(mission) = self.task(id).map(|task| task.mission) {
             self.sync_merge(mission);
         }
+    }
+
+    /// What a task needs is gone, and with it the ground of all that its phases left. It stays under
+    /// hidden refs; whoever does the task again begins anew.
+    fn set_aside(&mut self, id: TaskId) {
+        if self.task(id).is_none_or(|task| !matches!(task.stage, Stage::Blocked { .. })) {
+            return;
+        }
+        self.with_task(id, |task| {
+            task.begin_anew();
+            (task.was_queued, task.resume, task.checked) = (false, None, None);
+        });
+        self.discard(id);
+        self.close_gate(Subject::Merge(id));
     }
 
     /// What is known of a merged task for the day that somebody wants to take it back.

@@ -122,7 +122,8 @@ impl State {
             Interruption::Stopped
             | Interruption::MissionPaused
             | Interruption::Overridden
-            | Interruption::WaveFell { .. } => {}
+            | Interruption::WaveFell { .. }
+            | Interruption::NeedTakenBack { .. } => {}
         }
         self.end_attempt(fence, billed, at);
         self.with_checklist(task, Checklist::interrupted);
