@@ -133,7 +133,13 @@ impl From<kapelle_store::Error> for Problem {
             Error::ReadOnly { .. } => WRITABLE,
             Error::Io { source, .. } if is_forbidden(source) => WRITABLE,
             Error::Damaged { .. } => {
-                "restore the store from a backup, or import an export: kapelle import FILE"
+                "restore the store from a backup; or move store.db and the files beside it away, and read an export: kapelle import FILE"
+            }
+            Error::LostEnd { .. } => {
+                "restore the journal from a backup; to go on without the lost records, and perhaps do again what they told of: kapelle store rebuild --accept-loss"
+            }
+            Error::Missing { .. } | Error::Unreadable { .. } => {
+                "somebody or something changed the store; restore it from a backup. kapelle audit verify says what else is wrong"
             }
             Error::Locked { .. } => "close the other program's transaction and try again",
             Error::Lost { .. } => {

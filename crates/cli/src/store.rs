@@ -5,19 +5,22 @@ use std::io::{BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use kapelle_store::{
-    AuditError, Carried, Fingerprint, Holder, Leadership, Location, Reader, carry_over,
+    AuditError, Carried, Fingerprint, Holder, Leadership, Location, Reader, Was, carry_over,
 };
 use serde_json::json;
 
-use crate::args::{ExportArgs, ImportArgs, LookArgs, MoveArgs};
+use crate::args::{ExportArgs, ImportArgs, MoveArgs, RebuildArgs};
 use crate::output::{Exit, Problem, print, print_json, say};
 use crate::project::Project;
 
-pub async fn rebuild(args: LookArgs) -> Result<Exit, Problem> {
+pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
     let project = begun().await?;
     let _alone = lead(&project).await?;
-    let rebuilt = kapelle_store::rebuild(project.location()?)?;
-    let wrong: Vec<&str> = rebuilt.repaired().map(|table| table.table).collect();
+    let rebuilt = match args.accept_loss {
+        true => kapelle_store::accept_loss(project.location()?)?,
+        false => kapelle_store::rebuild(project.location()?)?,
+    };
+    let wrong: Vec<&str> = rebuilt.repaired().map(|found| found.table).collect();
     if args.json {
         let (seq, tables) = (rebuilt.seq, &rebuilt.after);
         print_json(
@@ -29,9 +32,18 @@ pub async fn rebuild(args: LookArgs) -> Result<Exit, Problem> {
         let verdict = if wrong.contains(table) { "REPAIRED" } else { "equal" };
         print(format!("{table:<18} {rows:>8} rows  {verdict}"));
     }
-    match wrong.is_empty() {
-        true => print(format!("all tables are what {} records say", rebuilt.seq)),
-        false => say(format!("{} did not say what the journal says, and do now", wrong.join(", "))),
+    if wrong.is_empty() {
+        print(format!("all tables are what {} records say", rebuilt.seq));
+    }
+    for (was, what) in [
+        (Was::Missing, "not there, and made anew"),
+        (Was::Wrong, "not what the journal says, and made anew"),
+    ] {
+        let found = rebuilt.repaired().filter(|found| found.was == was);
+        let names: Vec<&str> = found.map(|found| found.table).collect();
+        if !names.is_empty() {
+            say(format!("{what}: {}", names.join(", ")));
+        }
     }
     Ok(Exit::Done)
 }

@@ -16,6 +16,7 @@ use crate::fingerprint::{Fingerprint, fingerprints};
 use crate::journal::{Epoch, Hash, Head};
 use crate::location::Location;
 use crate::lock::Holder;
+use crate::lost;
 use crate::open::open;
 use crate::projections;
 use crate::reader::Reader;
@@ -53,22 +54,6 @@ pub struct Carried {
     pub tables: Vec<Fingerprint>,
 }
 
-/// What a rebuild found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rebuilt {
-    pub seq: Seq,
-    /// Empty if the tables were damaged, and could not be read.
-    pub before: Vec<Fingerprint>,
-    pub after: Vec<Fingerprint>,
-}
-
-impl Rebuilt {
-    /// Tables that did not say what the journal says.
-    pub fn repaired(&self) -> impl Iterator<Item = &Fingerprint> {
-        self.after.iter().filter(|table| !self.before.contains(table))
-    }
-}
-
 impl Reader {
     /// Writes the journal as lines of JSON, as far as the audit agrees with it.
     pub fn export(&self, to: &mut impl Write) -> Result<Head, ExportError> {
@@ -100,7 +85,8 @@ pub enum ExportError {
 
 fn line(row: &Row) -> Result<Line, serde_json::Error> {
     let hash: String = row.hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    let event = RawValue::from_string(row.body.clone())?;
+    // Checked before, and so the very text that was written.
+    let event = RawValue::from_string(String::from_utf8_lossy(&row.body).into_owned())?;
     Ok(Line { seq: row.seq, at: row.at, epoch: row.epoch, hash, event })
 }
 
@@ -111,7 +97,7 @@ fn row(number: u64, text: &str) -> Result<Row, Error> {
     if !bounds::are_kept(line.at, line.epoch) {
         return Err(wrong("its time or its epoch is out of bounds".into()));
     }
-    let body = line.event.get().to_owned();
+    let body = line.event.get().as_bytes().to_vec();
     let (seq, at, epoch) = (line.seq, line.at, line.epoch);
     Ok(Row { seq, at, epoch, body, hash: hash.0.to_vec() })
 }
@@ -119,7 +105,9 @@ fn row(number: u64, text: &str) -> Result<Row, Error> {
 /// Writes lines of an export into an empty store, and folds its tables. All of them arrive, or
 /// none. A store that has this very history already is as good as one that was empty.
 pub fn import(from: &mut impl BufRead, to: impl Into<Location>) -> Result<Carried, Error> {
-    let mut target = open(&to.into())?;
+    let to = to.into();
+    lost::refuse(&to)?;
+    let mut target = open(&to)?;
     let mut head = Head::EMPTY;
     match target.look()?.0 {
         Head::EMPTY => {
@@ -195,7 +183,9 @@ pub fn carry_over(
     // A broken history is not carried on, not even in part. Whoever only reads leaves damaged
     // tables where they are.
     let head = Reader::open(&from)?.verify()?.head;
-    let mut target = open(&to.into())?;
+    let to = to.into();
+    lost::refuse(&to)?;
+    let mut target = open(&to)?;
     let there = target.look()?.0;
     if there != Head::EMPTY {
         refuse_other(there, head)?;
@@ -244,7 +234,8 @@ fn copy_unrecorded(
 }
 
 /// For writing, and alone.
-fn open_alone(location: &Location) -> Result<Box<dyn Backend>, Error> {
+pub(crate) fn open_alone(location: &Location) -> Result<Box<dyn Backend>, Error> {
+    lost::refuse(location)?;
     let mut backend = open(location)?;
     backend.lead(&Holder::here())?;
     Ok(backend)
@@ -263,22 +254,4 @@ fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carri
 /// Brings a store that an earlier version made up to date, as the next writer would.
 pub fn bring_up_to_date(location: impl Into<Location>) -> Result<(), Error> {
     open_alone(&location.into()).map(drop)
-}
-
-/// Folds the whole journal again, and says which tables had been something else.
-pub fn rebuild(location: impl Into<Location>) -> Result<Rebuilt, Error> {
-    let location = location.into();
-    // Whoever opens damaged tables for writing makes them anew, and nobody would know.
-    let readable =
-        Reader::open(&location).and_then(|reader| reader.watermark().and_then(|_| reader.tables()));
-    let mut backend = open_alone(&location)?;
-    let before = match readable {
-        Err(Error::Damaged { .. }) => Vec::new(),
-        _ => {
-            projections::catch_up(&mut *backend)?;
-            fingerprints(&*backend)?
-        }
-    };
-    let seq = projections::rebuild(&mut *backend)?;
-    Ok(Rebuilt { seq, before, after: fingerprints(&*backend)? })
 }

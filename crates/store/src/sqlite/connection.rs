@@ -48,8 +48,12 @@ const WRITING: [Setting; 4] = [
     ("checkpoint_fullfsync", "ON", "1"),
 ];
 
-/// 16 MiB, eight times the usual: rows change all over the tables and their indexes.
-const TABLES: [Setting; 1] = [("cache_size", "-16384", "-16384")];
+const TABLES: [Setting; 2] = [
+    // 16 MiB, eight times the usual: rows change all over the tables and their indexes.
+    ("cache_size", "-16384", "-16384"),
+    // As long as `tables::PATIENCE`.
+    ("busy_timeout", "5000", "5000"),
+];
 
 /// Every commit reaches the disk before it is answered.
 const FULL: Setting = ("synchronous", "FULL", "2");
@@ -88,10 +92,10 @@ pub(super) fn open_tables(path: &Path) -> Result<Connection, Error> {
     let path = locate(&tables_path(path))?;
     create(&path)?;
     let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    set(&conn, &TABLES)?;
     schema::claim_tables(&conn, &path)?;
     close_to_others(&path)?;
     set(&conn, &WRITING)?;
-    set(&conn, &TABLES)?;
     set_durability(&conn, Durability::Normal)?;
     Ok(conn)
 }
@@ -246,7 +250,7 @@ fn locate(path: &Path) -> Result<PathBuf, Error> {
 /// SQLite does not follow a link to the file, but it would follow one to its log. Whoever made one
 /// for a snapshot has the same in mind.
 fn refuse_linked_companions(path: &Path) -> Result<(), Error> {
-    for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half"] {
+    for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half", "-complaint"] {
         let mut name = path.as_os_str().to_owned();
         name.push(ending);
         let companion = PathBuf::from(name);

@@ -103,7 +103,12 @@ impl Behind {
         // With nothing to catch up with, the fold is left alone until there is: a start has enough
         // to do, and would have to share the machine with it.
         let head = pending.head().seq;
-        let written = store.watermark()?;
+        let (written, known) = match store.watermark() {
+            Ok(written) => (written, true),
+            // Whoever has locked them is waited for by the fold, and by nobody else.
+            Err(Error::Locked { .. }) => (Seq(0), false),
+            Err(error) => return Err(error),
+        };
         let unsearchable_since = (store.searchable()? < head).then(Instant::now);
         Ok(Behind {
             store,
@@ -112,7 +117,7 @@ impl Behind {
             desk,
             fold: None,
             written,
-            more: written < head,
+            more: !known || written < head,
             fold_after: None,
             deposed: false,
             unsearchable_since,

@@ -218,7 +218,12 @@ fn damaged_tables_stop_nobody() {
             match repair {
                 "rebuild" => {
                     let rebuilt = rebuild(&path).unwrap();
-                    assert_eq!(rebuilt.repaired().count(), rebuilt.after.len(), "{what}");
+                    let names: Vec<&str> = rebuilt.repaired().map(|found| found.table).collect();
+                    match what {
+                        "the watermark" => assert_eq!(names, ["projection_watermark"]),
+                        "a table" => assert_eq!(names, ["tasks"]),
+                        _ => assert!(names.len() > rebuilt.after.len(), "{what}: {names:?}"),
+                    }
                 }
                 _ => goes_on(&path, rest),
             }
@@ -281,6 +286,36 @@ fn an_append_does_not_wait_for_locked_tables() {
         drop(lock);
         writer.close().unwrap();
         assert_eq!(watermark(), head, "{}", place.name);
+    }
+}
+
+/// Nor does a start. What the fold waits for is told to whoever looks.
+#[test]
+fn a_start_does_not_wait_for_locked_tables() {
+    let records = fixture::history(1, 0);
+    let (before, after) = records.split_at(records.len() / 2);
+    for place in fixture::places() {
+        fixture::write(&place.location, before, 50);
+        let lock = place.lock_tables();
+        let writer = Writer::open(&place.location).unwrap();
+        let head = append(&writer, writer.opened_at().seq, after).recv().unwrap().unwrap().seq;
+        let flushed = || {
+            let (told, heard) = mpsc::channel();
+            writer.flush(move |done| told.send(done).unwrap());
+            heard.recv().unwrap()
+        };
+        let reader = Reader::open(&place.location).unwrap();
+        if place.location.path().is_some() {
+            let locked = flushed().unwrap_err();
+            assert!(matches!(locked, Error::Locked { .. }), "{locked:?}");
+            assert!(locked.to_string().contains("db-tables.db"), "{locked}");
+            assert_eq!(reader.trouble_with_tables(), Some(locked.to_string()));
+        }
+        drop(lock);
+        assert_eq!(flushed().unwrap(), head, "{}", place.name);
+        assert_eq!(reader.trouble_with_tables(), None, "{}", place.name);
+        writer.close().unwrap();
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
     }
 }
 
