@@ -172,7 +172,8 @@ impl From<kapelle_store::Error> for Problem {
     }
 }
 
-const WRITABLE: &str = "make the state folder and its files writable for yourself";
+const WRITABLE: &str =
+    "make the state folder and its files writable for yourself, or copy it to a place that is";
 
 /// Of a file system that cannot be written, or a place that we may not write to.
 fn is_forbidden(error: &io::Error) -> bool {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
 use kapelle_core::{Record, Seq};
+use kapelle_store::search::Query;
 use kapelle_store::{AuditError, Error, Head, Location, Reader, Sqlite, Writer, rebuild, verify};
 use rusqlite::Connection;
 
@@ -151,6 +152,55 @@ fn a_store_that_can_only_be_read_says_so() {
     in_a_box("faults::child_cannot_write", dir.path(), &["--ro-bind", place, place]);
 }
 
+/// Not a test by itself: looks at stores on a disk that was mounted to be read.
+#[test]
+fn child_reads_what_it_cannot_write() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let records = fixture::history(1, 0);
+    for name in ["closed", "open"] {
+        let reader = Reader::open(Path::new(&dir).join(name).join("db").as_path()).unwrap();
+        let read: Vec<Record> = reader.history(Seq(0)).map(Result::unwrap).collect();
+        assert!(read == records, "{name}: another history");
+        assert_eq!(reader.verify().unwrap().records, records.len() as u64, "{name}");
+        assert_eq!(reader.trouble_with_tables(), None, "{name}");
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{name}");
+        let merged = Query { text: "merged".into(), ..Query::default() };
+        assert!(!reader.search(&merged).unwrap().is_empty(), "{name}");
+    }
+    let refused = Reader::open(Path::new(&dir).join("torn").join("db").as_path()).unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("torn/db-wal"), "{refused}");
+    println!("\nsurvived");
+}
+
+/// A backup, or the disk of another machine, is looked at where it is. Only a log that was never
+/// taken in, and whose index is not there, needs somebody who can write.
+#[test]
+fn a_store_on_a_read_only_disk_can_be_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = ["closed", "open", "torn"].map(|name| dir.path().join(name));
+    places.iter().for_each(|place| fs::create_dir(place).unwrap());
+    let path = places[0].join("db");
+    fixture::write(&Location::sqlite(&path), &fixture::history(1, 0), 10);
+    // As a machine leaves it that loses its power: the log is there, and not taken in.
+    let (raw, tables) = (Connection::open(&path).unwrap(), fixture::tables(&path));
+    raw.execute("UPDATE meta SET epoch = epoch + 1", []).unwrap();
+    tables.execute("UPDATE projection_watermark SET complaint = NULL", []).unwrap();
+    for file in fs::read_dir(&places[0]).unwrap() {
+        let file = file.unwrap();
+        let name = file.file_name();
+        fs::copy(file.path(), places[1].join(&name)).unwrap();
+        if !name.to_string_lossy().ends_with("-shm") {
+            fs::copy(file.path(), places[2].join(&name)).unwrap();
+        }
+    }
+    drop((raw, tables));
+    assert!(!places[0].join("db-wal").exists() && places[1].join("db-wal").exists());
+    let place = dir.path().to_str().unwrap();
+    let walls = ["--ro-bind", place, place];
+    in_a_box("faults::child_reads_what_it_cannot_write", dir.path(), &walls);
+}
+
 /// Whoever took the right to write away meant it, also if they are the owner, or root.
 #[test]
 fn a_file_that_its_owner_must_not_write_stays_so() {
@@ -182,7 +232,7 @@ fn a_damaged_page_is_called_damage() {
 }
 
 /// Harms the page in which a table begins.
-fn damage(path: &Path, table: &str) {
+pub fn damage(path: &Path, table: &str) {
     let raw = Connection::open(path).unwrap();
     raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
