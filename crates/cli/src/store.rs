@@ -24,7 +24,8 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
     if args.json {
         let (seq, tables) = (rebuilt.seq, &rebuilt.after);
         print_json(
-            &json!({ "seq": seq, "equal": wrong.is_empty(), "repaired": wrong, "tables": tables }),
+            &json!({ "seq": seq, "equal": wrong.is_empty(), "repaired": wrong, "tables": tables,
+                "search": rebuilt.search }),
         )?;
         return Ok(Exit::Done);
     }
@@ -44,6 +45,11 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
         if !names.is_empty() {
             say(format!("{what}: {}", names.join(", ")));
         }
+    }
+    if let Some(search) = &rebuilt.search {
+        let lost = if search.lost { "; others could not be read, and are lost" } else { "" };
+        say(format!("the search was damaged ({}), and is made anew", search.why));
+        say(format!("{} notes and logs that only it had are kept{lost}", search.kept));
     }
     Ok(Exit::Done)
 }
@@ -65,6 +71,9 @@ pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
     // The journal is there; tables that cannot be read do not make it otherwise.
     let equal = Reader::open(&from)?.tables().is_ok_and(|tables| tables == carried.tables);
     report(&carried, &to, args.json)?;
+    if carried.notes_lost {
+        say("some notes and logs that only the search had could not be read here, and stay behind");
+    }
     if !equal {
         let what = "the tables here did not say what the journal says; those in the new place do";
         say(format!("{what}, see `kapelle store rebuild`"));
@@ -156,7 +165,7 @@ async fn lead(project: &Project) -> Result<Leadership, Problem> {
 }
 
 fn report(carried: &Carried, to: &Location, as_json: bool) -> Result<(), Problem> {
-    let Carried { head, blobs, tables } = carried;
+    let Carried { head, blobs, tables, .. } = carried;
     if as_json {
         return print_json(&json!({
             "records": head.seq, "head_hash": head.hash.to_string(), "blobs": blobs,

@@ -57,6 +57,14 @@ pub(crate) struct Told {
     pub version: i64,
 }
 
+/// Documents that are told by nothing else.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub documents: Vec<Document>,
+    /// Whether these are all of them.
+    pub whole: bool,
+}
+
 /// What is written together.
 pub(crate) type Writes<'a> = dyn FnMut(&mut dyn Backend) -> Result<(), Error> + 'a;
 
@@ -135,7 +143,13 @@ pub(crate) trait Backend: Journal {
     ) -> Result<(), Error>;
     fn search(&self, query: &Query) -> Result<Vec<Document>, Error>;
     /// Documents that no record of the journal tells, and that would be lost without a copy.
-    fn kept_documents(&self) -> Result<Vec<Document>, Error>;
+    fn kept_documents(&self) -> Result<Kept, Error>;
+    /// Why the search cannot be used, if the engine finds that it cannot. Looks through all of it.
+    fn trouble_with_search(&self) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+    /// A search that knows nothing but these documents, whatever was there before.
+    fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error>;
 
     /// Keeps a content under its hash for its owners, beside those that it has.
     fn put_blob(

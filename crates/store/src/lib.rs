@@ -50,7 +50,7 @@ pub use lock::{Holder, Leadership, holder, holder_of};
 pub use memory::Memory;
 pub use postgres::Postgres;
 pub use reader::{History, Moment, Reader};
-pub use rebuild::{Rebuilt, Repaired, Was, accept_loss, rebuild};
+pub use rebuild::{Rebuilt, Repaired, Search, Was, accept_loss, rebuild};
 pub use sqlite::Sqlite;
 pub use tables::reference;
 pub use transfer::{Carried, ExportError, bring_up_to_date, carry_over, import};

@@ -125,6 +125,13 @@ impl Reader {
         self.backend.searchable()
     }
 
+    /// Why the search cannot be used or does not go on, if that can be found out. Looks through all
+    /// of it.
+    #[must_use]
+    pub fn trouble_with_search(&self) -> Option<String> {
+        self.backend.trouble_with_search().unwrap_or_else(|error| Some(error.to_string()))
+    }
+
     pub fn search(&self, query: &Query) -> Result<Vec<Document>, Error> {
         self.backend.search(query)
     }

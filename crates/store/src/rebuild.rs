@@ -6,7 +6,7 @@
 use kapelle_core::Seq;
 use serde::Serialize;
 
-use crate::backend::{Backend, Told};
+use crate::backend::{Backend, Kept, Told};
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, expected, fingerprint, fingerprints};
 use crate::location::Location;
@@ -26,6 +26,19 @@ pub struct Rebuilt {
     pub before: Vec<Fingerprint>,
     pub after: Vec<Fingerprint>,
     repaired: Vec<Repaired>,
+    /// What became of a search that could not be used; None if it could.
+    pub search: Option<Search>,
+}
+
+/// A search that was made anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Search {
+    /// What was wrong with it.
+    pub why: String,
+    /// Notes and logs that no record tells, and that it still has.
+    pub kept: usize,
+    /// Whether there were others, which could not be read.
+    pub lost: bool,
 }
 
 /// A table, a view or the watermark that was not what it should have been.
@@ -76,7 +89,19 @@ fn made_anew(
     (before, repaired): (Vec<Fingerprint>, Vec<Repaired>),
 ) -> Result<Rebuilt, Error> {
     let seq = projections::rebuild(&mut *backend)?;
-    Ok(Rebuilt { seq, before, after: fingerprints(&*backend)?, repaired })
+    let search = match backend.trouble_with_search()? {
+        Some(why) => Some(search_anew(&mut *backend, why)?),
+        None => None,
+    };
+    Ok(Rebuilt { seq, before, after: fingerprints(&*backend)?, repaired, search })
+}
+
+/// What the journal tells is made searchable by the next writer, from its first record on.
+fn search_anew(backend: &mut dyn Backend, why: String) -> Result<Search, Error> {
+    let (_, epoch) = backend.look()?;
+    let Kept { documents, whole } = backend.kept_documents()?;
+    backend.create_search_anew(epoch, &documents)?;
+    Ok(Search { why, kept: documents.len(), lost: !whole })
 }
 
 /// The tables that can be read, and what is wrong.

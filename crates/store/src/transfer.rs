@@ -52,6 +52,8 @@ pub struct Carried {
     pub head: Head,
     pub blobs: usize,
     pub tables: Vec<Fingerprint>,
+    /// Some notes and logs could not be read where they were.
+    pub notes_lost: bool,
 }
 
 impl Reader {
@@ -197,7 +199,8 @@ pub fn carry_over(
     } else {
         target.all_or_nothing(&mut |target| copy_unrecorded(&*source, target, &blobs))?;
     }
-    Ok(finished(&mut *target, head, blobs.len())?)
+    let notes_lost = !source.kept_documents()?.whole;
+    Ok(Carried { notes_lost, ..finished(&mut *target, head, blobs.len())? })
 }
 
 fn copy(source: &dyn Backend, target: &mut dyn Backend, blobs: &[Blob]) -> Result<(), Error> {
@@ -223,12 +226,13 @@ fn copy_unrecorded(
         let Some(body) = source.blob(hash)? else { continue };
         target.put_blob(epoch, hash, &body, owners)?;
     }
-    let there = target.kept_documents()?;
+    let there = target.kept_documents()?.documents;
     let is_there = |note: &Document| {
         let same = |other: &&Document| other.kind == note.kind && other.source == note.source;
         there.iter().find(same).is_some_and(|other| other.at >= note.at)
     };
-    let mut notes = source.kept_documents()?;
+    // Those that cannot be read do not keep the rest here (`Carried::notes_lost`).
+    let mut notes = source.kept_documents()?.documents;
     notes.retain(|note| !is_there(note));
     target.index(epoch, &notes, None)
 }
@@ -248,7 +252,7 @@ fn refuse_other(there: Head, head: Head) -> Result<(), Error> {
 
 fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carried, Error> {
     projections::rebuild(backend)?;
-    Ok(Carried { head, blobs, tables: fingerprints(backend)? })
+    Ok(Carried { head, blobs, tables: fingerprints(backend)?, notes_lost: false })
 }
 
 /// Brings a store that an earlier version made up to date, as the next writer would.

@@ -18,7 +18,7 @@ use tokio_postgres::Row;
 use super::link::{End, LIGHTLY, Link, Param, Use};
 use super::sentinel::Sentinel;
 use super::{blobs, lead, schema, search, tables};
-use crate::backend::{self, Admitted, Backend, Request, Told, admit_group};
+use crate::backend::{self, Admitted, Backend, Kept, Request, Told, admit_group};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, Journal, Link as Entry, event, refuse_hole};
 use crate::location::{Location, Place, Server};
@@ -379,8 +379,12 @@ impl Backend for Postgres {
         self.on(|link| search::search(link, query))
     }
 
-    fn kept_documents(&self) -> Result<Vec<Document>, Error> {
+    fn kept_documents(&self) -> Result<Kept, Error> {
         self.on(search::kept)
+    }
+
+    fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error> {
+        self.on(|link| search::create_anew(link, epoch, kept))
     }
 
     fn put_blob(

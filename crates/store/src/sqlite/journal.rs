@@ -10,7 +10,7 @@ use kapelle_core::{Record, Seq, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::{complaint, connection, schema, tables};
-use crate::backend::{self, Admitted, Backend, Request, Told, admit_group};
+use crate::backend::{self, Admitted, Backend, Kept, Request, Told, admit_group};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, Journal, Link, event, refuse_hole};
 use crate::location::{Durability, tables_path};
@@ -328,7 +328,8 @@ impl Backend for Sqlite {
 
     fn searchable(&self) -> Result<Seq, Error> {
         let mark = "SELECT seq FROM search_watermark";
-        Ok(self.conn.prepare_cached(mark)?.query_row([], |row| seq(row, 0))?)
+        let found = self.conn.prepare_cached(mark)?.query_row([], |row| seq(row, 0)).optional()?;
+        Ok(found.unwrap_or_default())
     }
 
     fn index(
@@ -351,8 +352,16 @@ impl Backend for Sqlite {
         super::search::search(&self.conn, query)
     }
 
-    fn kept_documents(&self) -> Result<Vec<Document>, Error> {
+    fn kept_documents(&self) -> Result<Kept, Error> {
         super::search::kept(&self.conn)
+    }
+
+    fn trouble_with_search(&self) -> Result<Option<String>, Error> {
+        super::search::trouble(&self.conn)
+    }
+
+    fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error> {
+        self.claimed(epoch, |tx| super::search::create_anew(tx, kept))
     }
 
     fn put_blob(

@@ -117,7 +117,7 @@ impl Behind {
             desk,
             fold: None,
             written,
-            more: !known || written < head,
+            more: !known || written < head || unsearchable_since.is_some(),
             fold_after: None,
             deposed: false,
             unsearchable_since,
@@ -291,6 +291,13 @@ impl Behind {
 
     fn search_on(&mut self) -> Result<(), Error> {
         let until = Instant::now() + SEARCH_AT_END;
+        // Where the tables were up to date, nothing was folded, and nobody has the words yet.
+        let head = self.pending.head().seq;
+        let has_words = |fold: &Option<Fold>| fold.as_ref().is_some_and(|fold| fold.seq() >= head);
+        while self.unsearchable_since.is_some() && !has_words(&self.fold) && Instant::now() < until
+        {
+            self.fold()?;
+        }
         while self.search_waits() && Instant::now() < until {
             self.extend_search()?;
         }
