@@ -102,7 +102,7 @@ pub enum SandboxCommand {
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
     /// Make the tables for people anew, and say which of them had been wrong
-    Rebuild(LookArgs),
+    Rebuild(RebuildArgs),
     /// Copy everything to another store: from SQLite to PostgreSQL, or back
     Move(MoveArgs),
 }
@@ -298,6 +298,16 @@ pub struct InitArgs {
 
 #[derive(Debug, Args)]
 pub struct LookArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RebuildArgs {
+    /// Go on with a journal that has lost its last records: whatever tells of them is made anew
+    #[arg(long)]
+    pub accept_loss: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

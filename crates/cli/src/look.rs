@@ -169,10 +169,6 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
         }
         Err(AuditError::Broken(broken)) => Err(Problem::new(Exit::Failed, broken)
             .hint("somebody or something changed the store; restore it from a backup")),
-        Err(AuditError::Store(damaged @ kapelle_store::Error::Damaged { .. })) => {
-            let problem = Problem::from(damaged);
-            Err(Problem { exit: Exit::Failed, ..problem })
-        }
         Err(AuditError::Store(error)) => Err(error.into()),
     }
 }

@@ -136,7 +136,13 @@ impl From<kapelle_store::Error> for Problem {
                 "look at the role, its password and the database in [store] url; the role needs all rights to the project's schema, or the right to create it"
             }
             Error::Damaged { .. } => {
-                "restore the store from a backup, or import an export: kapelle import FILE"
+                "restore the store from a backup; or move store.db and the files beside it away, and read an export: kapelle import FILE"
+            }
+            Error::LostEnd { .. } => {
+                "restore the journal from a backup; to go on without the lost records, and perhaps do again what they told of: kapelle store rebuild --accept-loss"
+            }
+            Error::Missing { .. } | Error::Unreadable { .. } => {
+                "somebody or something changed the store; restore it from a backup. kapelle audit verify says what else is wrong"
             }
             Error::Locked { .. } => "close the other program's transaction and try again",
             Error::Lost { .. } => {
@@ -172,7 +178,7 @@ impl From<kapelle_store::Error> for Problem {
     }
 }
 
-const WRITABLE: &str = "make the state folder and its files writable for yourself; on a server, the database for the role";
+const WRITABLE: &str = "make the state folder and its files writable for yourself, or copy it to a place that is; on a server, the database for the role";
 
 /// Of a file system that cannot be written, or a place that we may not write to.
 fn is_forbidden(error: &io::Error) -> bool {

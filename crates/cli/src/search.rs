@@ -18,7 +18,11 @@ pub async fn search(args: SearchArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
     let (reader, engine) = project.read()?;
     let query = query(&args, engine.state())?;
-    let found = reader.search(&query)?;
+    let found = reader.search(&query).map_err(|error| match error {
+        damaged @ kapelle_store::Error::Damaged { .. } => Problem::from(damaged)
+            .hint("kapelle store rebuild makes the search anew; kapelle audit verify says whether more is damaged"),
+        other => other.into(),
+    })?;
     // The newest are found first, and read last.
     for hit in found.iter().rev() {
         if args.json {
@@ -32,7 +36,11 @@ pub async fn search(args: SearchArgs) -> Result<Exit, Problem> {
     }
     let behind = engine.head().0.saturating_sub(reader.searchable()?.0);
     if behind > 0 {
-        say(format!("note: the last {behind} records are not searchable yet"));
+        let why = reader.trouble_with_search().map(|why| {
+            format!(", because it is damaged ({why}); `kapelle store rebuild` makes it anew")
+        });
+        let why = why.unwrap_or_default();
+        say(format!("note: the last {behind} records are not searchable yet{why}"));
     }
     Ok(Exit::Done)
 }

@@ -5,23 +5,27 @@ use std::io::{BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use kapelle_store::{
-    AuditError, Carried, Extent, Fingerprint, Holder, Leadership, Location, Reader, carry_over,
+    AuditError, Carried, Extent, Fingerprint, Holder, Leadership, Location, Reader, Was, carry_over,
 };
 use serde_json::json;
 
-use crate::args::{ExportArgs, ImportArgs, LookArgs, MoveArgs};
+use crate::args::{ExportArgs, ImportArgs, MoveArgs, RebuildArgs};
 use crate::output::{Exit, Problem, print, print_json, say};
 use crate::project::Project;
 
-pub async fn rebuild(args: LookArgs) -> Result<Exit, Problem> {
+pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
     let project = begun().await?;
     let _alone = lead(&project).await?;
-    let rebuilt = kapelle_store::rebuild(project.location()?)?;
-    let wrong: Vec<&str> = rebuilt.repaired().map(|table| table.table).collect();
+    let rebuilt = match args.accept_loss {
+        true => kapelle_store::accept_loss(project.location()?)?,
+        false => kapelle_store::rebuild(project.location()?)?,
+    };
+    let wrong: Vec<&str> = rebuilt.repaired().map(|found| found.table).collect();
     if args.json {
         let (seq, tables) = (rebuilt.seq, &rebuilt.after);
         print_json(
-            &json!({ "seq": seq, "equal": wrong.is_empty(), "repaired": wrong, "tables": tables }),
+            &json!({ "seq": seq, "equal": wrong.is_empty(), "repaired": wrong, "tables": tables,
+                "search": rebuilt.search }),
         )?;
         return Ok(Exit::Done);
     }
@@ -29,9 +33,23 @@ pub async fn rebuild(args: LookArgs) -> Result<Exit, Problem> {
         let verdict = if wrong.contains(table) { "REPAIRED" } else { "equal" };
         print(format!("{table:<18} {rows:>8} rows  {verdict}"));
     }
-    match wrong.is_empty() {
-        true => print(format!("all tables are what {} records say", rebuilt.seq)),
-        false => say(format!("{} did not say what the journal says, and do now", wrong.join(", "))),
+    if wrong.is_empty() {
+        print(format!("all tables are what {} records say", rebuilt.seq));
+    }
+    for (was, what) in [
+        (Was::Missing, "not there, and made anew"),
+        (Was::Wrong, "not what the journal says, and made anew"),
+    ] {
+        let found = rebuilt.repaired().filter(|found| found.was == was);
+        let names: Vec<&str> = found.map(|found| found.table).collect();
+        if !names.is_empty() {
+            say(format!("{what}: {}", names.join(", ")));
+        }
+    }
+    if let Some(search) = &rebuilt.search {
+        let lost = if search.lost { "; others could not be read, and are lost" } else { "" };
+        say(format!("the search was damaged ({}), and is made anew", search.why));
+        say(format!("{} notes and logs that only it had are kept{lost}", search.kept));
     }
     Ok(Exit::Done)
 }
@@ -53,6 +71,9 @@ pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
     // The journal is there; tables that cannot be read do not make it otherwise.
     let equal = Reader::open(&from)?.tables().is_ok_and(|tables| tables == carried.tables);
     report(&carried, &to, args.json)?;
+    if carried.notes_lost {
+        say("some notes and logs that only the search had could not be read here, and stay behind");
+    }
     if !equal {
         let what = "the tables here did not say what the journal says; those in the new place do";
         say(format!("{what}, see `kapelle store rebuild`"));
@@ -145,7 +166,7 @@ async fn lead(project: &Project) -> Result<Leadership, Problem> {
 }
 
 fn report(carried: &Carried, to: &Location, as_json: bool) -> Result<(), Problem> {
-    let Carried { head, blobs, tables } = carried;
+    let Carried { head, blobs, tables, .. } = carried;
     if as_json {
         return print_json(&json!({
             "records": head.seq, "head_hash": head.hash.to_string(), "blobs": blobs,

@@ -1,8 +1,8 @@
 //! The audit: is the history the one that was written?
 //!
 //! The chain shows every changed, inserted or missing record. What it cannot show by itself is a
-//! history cut at its end; the watermark of the projections betrays most such cuts, and the head's
-//! hash, noted elsewhere, all of them.
+//! history cut at its end; tables and snapshots betray most such cuts (`lost`), and the head's hash,
+//! noted elsewhere, all of them.
 
 use kapelle_core::{Seq, Timestamp};
 
@@ -10,6 +10,7 @@ use crate::backend::{Backend, Row};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, chain};
 use crate::location::Location;
+use crate::lost::Witnesses;
 use crate::reader::Reader;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,11 +57,11 @@ pub fn verify(location: impl Into<Location>) -> Result<Verified, AuditError> {
     Reader::open(location)?.verify()
 }
 
-/// Whoever writes meanwhile only adds, so what is read page by page is one history. The watermark
-/// comes first and the epoch last, because both only grow.
+/// Whoever writes meanwhile only adds, so what is read page by page is one history. What
+/// tells of its end comes first and the epoch last, because all of them only grow.
 pub(crate) fn verify_backend(backend: &dyn Backend) -> Result<Verified, AuditError> {
     // Tables that cannot be read betray nothing, and the history can be looked at all the same.
-    let watermark = backend.watermark().unwrap_or_default();
+    let witnesses = Witnesses::hear(backend);
     let (mut head, mut last_epoch) = (Head::EMPTY, Epoch(0));
     loop {
         let page = backend.rows(head.seq, PAGE)?;
@@ -75,7 +76,7 @@ pub(crate) fn verify_backend(backend: &dyn Backend) -> Result<Verified, AuditErr
     if last_epoch > current {
         Err(first_of_epoch(backend, current)?)?;
     }
-    if watermark > head.seq {
+    if witnesses.against(backend, head)?.is_some() {
         Err(Broken { seq: Seq(head.seq.0 + 1), why: Why::Missing })?;
     }
     Ok(Verified { records: head.seq.0, head })

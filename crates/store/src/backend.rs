@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use kapelle_core::{Record, Seq, Timestamp};
 
 use crate::error::Error;
-use crate::journal::{Epoch, Head, Journal, Link, admit, event};
+use crate::journal::{Epoch, Hash, Head, Journal, Link, admit, event};
 use crate::lock::Holder;
 use crate::projections::Changes;
 use crate::search::{Document, Query};
@@ -27,7 +27,8 @@ pub(crate) struct Row {
     pub seq: i64,
     pub at: i64,
     pub epoch: i64,
-    pub body: String,
+    /// The text of the event, if nothing has happened to it.
+    pub body: Vec<u8>,
     pub hash: Vec<u8>,
 }
 
@@ -40,8 +41,28 @@ impl Row {
 
     /// The tag that every event begins with.
     pub(crate) fn event_type(&self) -> &str {
-        self.body.split('"').nth(3).unwrap_or_default()
+        let tag = self.body.split(|byte| *byte == b'"').nth(3).unwrap_or_default();
+        str::from_utf8(tag).unwrap_or_default()
     }
+}
+
+/// What the tables say of themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The last record that they tell of.
+    pub seq: Seq,
+    /// Its hash, as text; empty before the first record.
+    pub hash: String,
+    /// Which form they have.
+    pub version: i64,
+}
+
+/// Documents that are told by nothing else.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub documents: Vec<Document>,
+    /// Whether these are all of them.
+    pub whole: bool,
 }
 
 /// What is written together.
@@ -83,6 +104,13 @@ pub(crate) trait Backend: Journal {
     fn look(&self) -> Result<(Head, Epoch), Error>;
     fn rows(&self, after: Seq, limit: usize) -> Result<Vec<Row>, Error>;
 
+    /// Whether a record with this hash is in the journal, wherever. Looks through all of it.
+    fn has_record(&self, hash: Hash) -> Result<bool, Error>;
+
+    /// What the tables say of themselves, if they say something.
+    fn told(&self) -> Result<Option<Told>, Error>;
+    /// Tables, views and the watermark, as far as they are not there.
+    fn missing_tables(&self) -> Result<Vec<&'static str>, Error>;
     /// How far the tables for people reach.
     fn watermark(&self) -> Result<Seq, Error>;
     /// Writes rows and watermark in one transaction, and nothing if the store's epoch is another or
@@ -117,7 +145,13 @@ pub(crate) trait Backend: Journal {
     ) -> Result<(), Error>;
     fn search(&self, query: &Query) -> Result<Vec<Document>, Error>;
     /// Documents that no record of the journal tells, and that would be lost without a copy.
-    fn kept_documents(&self) -> Result<Vec<Document>, Error>;
+    fn kept_documents(&self) -> Result<Kept, Error>;
+    /// Why the search cannot be used, if the engine finds that it cannot. Looks through all of it.
+    fn trouble_with_search(&self) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+    /// A search that knows nothing but these documents, whatever was there before.
+    fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error>;
 
     /// Keeps a content under its hash for its owners, beside those that it has.
     fn put_blob(
@@ -137,6 +171,8 @@ pub(crate) trait Backend: Journal {
 
     /// The last snapshot, if there is one. Its content is a cache, and outside data.
     fn snapshot(&self) -> Result<Option<Vec<u8>>, Error>;
+    /// Its first bytes, without a look at the rest.
+    fn snapshot_start(&self, bytes: usize) -> Result<Option<Vec<u8>>, Error>;
     fn keep_snapshot(&mut self, body: &[u8]) -> Result<(), Error>;
 }
 

@@ -6,14 +6,18 @@
 use std::collections::BTreeSet;
 
 use kapelle_core::Seq;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Row};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash};
 
 /// Larger contents are cut by whoever makes them; a database is no file server.
 pub const BLOB_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A hash as text.
+const HASH_DIGITS: usize = 64;
 
 /// How many records are looked through at a time.
 const PAGE: usize = 10_000;
@@ -69,8 +73,8 @@ impl Garbage {
             let page = backend.rows(self.looked_to, PAGE)?;
             let Some(last) = page.last() else { break };
             self.looked_to = Seq(last.seq.cast_unsigned());
-            for mentioned in page.iter().flat_map(|row| hashes_in(&row.body)) {
-                self.hashes.remove(mentioned);
+            for mentioned in page.iter().flat_map(hashes_in) {
+                self.hashes.remove(&mentioned);
             }
         }
         Ok(())
@@ -85,15 +89,41 @@ impl Garbage {
     }
 }
 
-/// Whatever looks like a hash; to keep too much is safe.
-fn hashes_in(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_ascii_hexdigit()).filter(|word| word.len() == 64)
+/// Whatever looks like a hash in the texts of a record; to keep too much is safe. They are read as
+/// JSON, because what is written as `\\b` and a hash is not one longer word.
+fn hashes_in(row: &Row) -> Vec<String> {
+    let mut found = Vec::new();
+    match serde_json::from_slice(&row.body) {
+        Ok(value) => look_into(&value, &mut found),
+        // No record of ours, and all the more reason not to remove anything.
+        Err(_) => look_at(&String::from_utf8_lossy(&row.body), &mut found),
+    }
+    found
+}
+
+fn look_into(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) => look_at(text, found),
+        Value::Array(values) => values.iter().for_each(|value| look_into(value, found)),
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+            look_at(name, found);
+            look_into(value, found);
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// A hash may have other digits right before or after it.
+fn look_at(text: &str, found: &mut Vec<String>) {
+    for word in text.split(|c: char| !c.is_ascii_hexdigit()) {
+        let windows = word.as_bytes().windows(HASH_DIGITS);
+        found.extend(windows.map(|hash| String::from_utf8_lossy(hash).to_ascii_lowercase()));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Row;
     use crate::sqlite::Sqlite;
 
     /// Between the long look at the journal and the removal, appends go on.
@@ -107,9 +137,27 @@ mod tests {
         }
         let garbage = Garbage::found_in(&store).unwrap();
         assert_eq!(garbage.hashes.len(), 2);
-        let body = format!("{{\"see\":\"{}\"}}", blob_hash(b"two"));
+        let body = format!("{{\"see\":\"{}\"}}", blob_hash(b"two")).into_bytes();
         store.adopt(Seq(0), &[Row { seq: 1, at: 1, epoch: 0, body, hash: vec![7; 32] }]).unwrap();
         assert_eq!(garbage.remove(&mut store, epoch).unwrap(), 1);
         assert_eq!(get(&store, blob_hash(b"two")).unwrap().as_deref(), Some(b"two".as_slice()));
+    }
+
+    /// JSON writes some characters as letters, which are digits of a hash as well.
+    #[test]
+    fn a_hash_right_after_an_escape_is_mentioned() {
+        let hash = blob_hash(b"a transcript").to_string();
+        let coded: String = hash.chars().map(|c| format!("\\u{:04x}", c as u32)).collect();
+        for mentioned in [
+            format!("\\b{hash}"),
+            format!("\\f{hash}\\n"),
+            format!("\\u001b{hash}"),
+            format!("at:{hash},"),
+            coded,
+        ] {
+            let body = format!("{{\"see\":[{{\"log\":\"{mentioned}\"}}]}}").into_bytes();
+            let row = Row { seq: 1, at: 1, epoch: 0, body, hash: vec![7; 32] };
+            assert_eq!(hashes_in(&row), [&*hash], "{mentioned}");
+        }
     }
 }

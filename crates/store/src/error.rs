@@ -25,6 +25,8 @@ pub enum Error {
     StaleEpoch { presented: Epoch, current: Epoch },
     #[error("record {found} does not follow record {after}")]
     Gap { after: Seq, found: Seq },
+    #[error("record {seq} is missing")]
+    Missing { seq: Seq },
     #[error("record {seq} cannot be written: {source}")]
     Unwritable { seq: Seq, source: Arc<serde_json::Error> },
     #[error("record {seq} cannot be read: {source}")]
@@ -70,6 +72,9 @@ pub enum Error {
         journal.display(), tables.display()
     )]
     JournalGone { journal: PathBuf, tables: PathBuf, records: u64 },
+    /// What is made from the journal never runs ahead of it: there was more, and it was lost.
+    #[error("the journal ends at record {head}, but its {witness} of {told}: it has lost its end")]
+    LostEnd { head: Seq, told: Seq, witness: &'static str },
     #[error("SQLite {found} is too old, {needed} is needed")]
     SqliteTooOld { found: &'static str, needed: &'static str },
     #[error("the address of the store is wrong: {why}")]

@@ -38,7 +38,7 @@ pub(crate) fn expected(backend: &dyn Backend, until: Seq) -> Result<Vec<Fingerpr
 }
 
 /// Rows are sorted here: databases disagree on how texts are sorted.
-fn fingerprint(table: &'static str, mut rows: Vec<Vec<Value>>) -> Fingerprint {
+pub(crate) fn fingerprint(table: &'static str, mut rows: Vec<Vec<Value>>) -> Fingerprint {
     rows.sort();
     let mut hasher = Sha256::new();
     for value in rows.iter().flatten() {

@@ -95,7 +95,7 @@ pub(crate) struct Link {
 }
 
 /// The hash of a record that follows a history with the hash `previous`.
-pub(crate) fn chain(previous: Hash, seq: Seq, at: Timestamp, epoch: Epoch, body: &str) -> Hash {
+pub(crate) fn chain(previous: Hash, seq: Seq, at: Timestamp, epoch: Epoch, body: &[u8]) -> Hash {
     let mut hasher = Sha256::new();
     hasher.update(previous.0);
     for number in [seq.0, at.0, epoch.0, body.len() as u64] {
@@ -105,9 +105,17 @@ pub(crate) fn chain(previous: Hash, seq: Seq, at: Timestamp, epoch: Epoch, body:
     Hash(hasher.finalize().into())
 }
 
-/// The event that a body tells.
-pub(crate) fn event(seq: Seq, body: &str) -> Result<Event, Error> {
-    serde_json::from_str(body).map_err(|source| Error::Unreadable { seq, source: Arc::new(source) })
+/// The event that a body tells. What is kept may be no text any more; then its number is told.
+pub(crate) fn event(seq: Seq, body: &[u8]) -> Result<Event, Error> {
+    serde_json::from_slice(body)
+        .map_err(|source| Error::Unreadable { seq, source: Arc::new(source) })
+}
+
+/// Refuses a record that is not the next one. Whoever decides from a history must not pass over a
+/// hole in it.
+pub(crate) fn refuse_hole(after: Seq, found: Seq) -> Result<(), Error> {
+    let next = Seq(after.0 + 1);
+    if found == next { Ok(()) } else { Err(Error::Missing { seq: next }) }
 }
 
 /// What an append would add, or why it is refused. The rule of every implementation.
@@ -136,7 +144,7 @@ pub(crate) fn admit(
         }
         let body = serde_json::to_string(event)
             .map_err(|source| Error::Unwritable { seq, source: Arc::new(source) })?;
-        hash = chain(hash, seq, at, epoch, &body);
+        hash = chain(hash, seq, at, epoch, body.as_bytes());
         after = seq;
         links.push(Link { seq, at, body, hash });
     }
@@ -159,7 +167,7 @@ mod tests {
     /// The recipe is for ever: a journal that was written must verify with every later version.
     #[test]
     fn the_chain_is_the_agreed_one() {
-        let hash = chain(Hash([0; 32]), Seq(1), Timestamp(2), Epoch(3), "{}");
+        let hash = chain(Hash([0; 32]), Seq(1), Timestamp(2), Epoch(3), b"{}");
         let expected = "3638f5d230717546385663096b625ab3904ab8f18d8caad07319065695f81e6b";
         assert_eq!(hash.to_string(), expected);
     }

@@ -22,12 +22,14 @@ mod follow;
 mod journal;
 mod location;
 mod lock;
+mod lost;
 mod memory;
 mod migrations;
 mod open;
 mod postgres;
 mod projections;
 mod reader;
+mod rebuild;
 pub mod search;
 mod snapshot;
 mod sqlite;
@@ -48,9 +50,8 @@ pub use lock::{Holder, Leadership, holder, holder_of};
 pub use memory::Memory;
 pub use postgres::Postgres;
 pub use reader::{History, Moment, Reader};
+pub use rebuild::{Rebuilt, Repaired, Search, Was, accept_loss, rebuild};
 pub use sqlite::Sqlite;
 pub use tables::reference;
-pub use transfer::{
-    Carried, ExportError, Extent, Rebuilt, bring_up_to_date, carry_over, import, rebuild,
-};
+pub use transfer::{Carried, ExportError, Extent, bring_up_to_date, carry_over, import};
 pub use writer::Writer;

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::fingerprint::{Fingerprint, expected, fingerprints};
 use crate::journal::{Hash, Head};
 use crate::location::Location;
+use crate::lost::Witnesses;
 use crate::open::open_read_only;
 use crate::search::{Document, Query};
 use crate::snapshot;
@@ -37,7 +38,7 @@ impl Reader {
         self.backend.store_id()
     }
 
-    /// At most `limit` records that come after `after`, in order.
+    /// At most `limit` records that come after `after`, in order and without a hole.
     pub fn records(&self, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
         self.backend.read(after, limit)
     }
@@ -89,7 +90,12 @@ impl Reader {
     #[must_use]
     pub fn trouble_with_tables(&self) -> Option<String> {
         let told = || {
-            let behind = self.watermark()? < self.head()?.seq;
+            let (witnesses, reached) = (Witnesses::hear(&*self.backend), self.watermark()?);
+            let head = self.head()?;
+            if let Some(lost) = witnesses.against(&*self.backend, head)? {
+                return Ok(Some(lost.to_string()));
+            }
+            let behind = reached < head.seq;
             if behind { self.backend.complaint() } else { Ok(None) }
         };
         told().unwrap_or_else(|unreadable: Error| Some(unreadable.to_string()))
@@ -117,6 +123,13 @@ impl Reader {
     /// How far the search reaches.
     pub fn searchable(&self) -> Result<Seq, Error> {
         self.backend.searchable()
+    }
+
+    /// Why the search cannot be used or does not go on, if that can be found out. Looks through all
+    /// of it.
+    #[must_use]
+    pub fn trouble_with_search(&self) -> Option<String> {
+        self.backend.trouble_with_search().unwrap_or_else(|error| Some(error.to_string()))
     }
 
     pub fn search(&self, query: &Query) -> Result<Vec<Document>, Error> {

@@ -69,6 +69,20 @@ pub(crate) fn load(backend: &dyn Backend) -> Option<Fold> {
     (head_at(backend, head.seq)? == head).then_some(fold)
 }
 
+/// Which record the last snapshot says it is at, without a look at the rest of it.
+pub(crate) fn told_seq(backend: &dyn Backend) -> Option<Seq> {
+    let start = backend.snapshot_start(HEADER_BYTES).ok().flatten()?;
+    let (magic, rest) = start.split_at_checked(8)?;
+    let (_, rest) = rest.split_at_checked(32)?;
+    let (seq, _) = rest.split_first_chunk()?;
+    (magic == MAGIC).then(|| Seq(u64::from_be_bytes(*seq)))
+}
+
+/// Where the last snapshot is, of whichever journal, if it is whole.
+pub(crate) fn head(backend: &dyn Backend) -> Option<Head> {
+    decode(&backend.snapshot().ok().flatten()?).map(|(_, head)| head)
+}
+
 /// The head of the journal when this record was the last one.
 pub(crate) fn head_at(backend: &dyn Backend, seq: Seq) -> Option<Head> {
     let rows = backend.rows(Seq(seq.0.checked_sub(1)?), 1).ok()?;

@@ -2,6 +2,7 @@
 //! each, readers on their own.
 
 mod blobs;
+mod complaint;
 mod connection;
 mod journal;
 mod schema;

@@ -16,6 +16,7 @@ use crate::fingerprint::{Fingerprint, fingerprints};
 use crate::journal::{Epoch, Hash, Head};
 use crate::location::Location;
 use crate::lock::Holder;
+use crate::lost;
 use crate::open::open;
 use crate::projections;
 use crate::reader::Reader;
@@ -79,22 +80,8 @@ pub struct Carried {
     pub head: Head,
     pub blobs: usize,
     pub tables: Vec<Fingerprint>,
-}
-
-/// What a rebuild found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rebuilt {
-    pub seq: Seq,
-    /// Empty if the tables were damaged, and could not be read.
-    pub before: Vec<Fingerprint>,
-    pub after: Vec<Fingerprint>,
-}
-
-impl Rebuilt {
-    /// Tables that did not say what the journal says.
-    pub fn repaired(&self) -> impl Iterator<Item = &Fingerprint> {
-        self.after.iter().filter(|table| !self.before.contains(table))
-    }
+    /// Some notes and logs could not be read where they were.
+    pub notes_lost: bool,
 }
 
 impl Reader {
@@ -131,7 +118,8 @@ pub enum ExportError {
 
 fn line(row: &Row) -> Result<Line, serde_json::Error> {
     let hash: String = row.hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    let event = RawValue::from_string(row.body.clone())?;
+    // Checked before, and so the very text that was written.
+    let event = RawValue::from_string(String::from_utf8_lossy(&row.body).into_owned())?;
     Ok(Line { seq: row.seq, at: row.at, epoch: row.epoch, hash, event })
 }
 
@@ -142,7 +130,7 @@ fn row(number: u64, text: &str) -> Result<Row, Error> {
     if !bounds::are_kept(line.at, line.epoch) {
         return Err(wrong("its time or its epoch is out of bounds".into()));
     }
-    let body = line.event.get().to_owned();
+    let body = line.event.get().as_bytes().to_vec();
     let (seq, at, epoch) = (line.seq, line.at, line.epoch);
     Ok(Row { seq, at, epoch, body, hash: hash.0.to_vec() })
 }
@@ -154,7 +142,9 @@ pub fn import(
     extent: Extent,
     to: impl Into<Location>,
 ) -> Result<Carried, Error> {
-    let mut target = open(&to.into())?;
+    let to = to.into();
+    lost::refuse(&to)?;
+    let mut target = open(&to)?;
     let mut head = Head::EMPTY;
     match target.look()?.0 {
         Head::EMPTY => {
@@ -252,7 +242,9 @@ pub fn carry_over(
     // A broken history is not carried on, not even in part. Whoever only reads leaves damaged
     // tables where they are.
     let head = Reader::open(&from)?.verify()?.head;
-    let mut target = open(&to.into())?;
+    let to = to.into();
+    lost::refuse(&to)?;
+    let mut target = open(&to)?;
     let there = target.look()?.0;
     if there != Head::EMPTY {
         refuse_other(there, head)?;
@@ -264,7 +256,8 @@ pub fn carry_over(
     } else {
         target.all_or_nothing(&mut |target| copy_unrecorded(&*source, target, &blobs))?;
     }
-    Ok(finished(&mut *target, head, blobs.len())?)
+    let notes_lost = !source.kept_documents()?.whole;
+    Ok(Carried { notes_lost, ..finished(&mut *target, head, blobs.len())? })
 }
 
 fn copy(source: &dyn Backend, target: &mut dyn Backend, blobs: &[Blob]) -> Result<(), Error> {
@@ -290,18 +283,20 @@ fn copy_unrecorded(
         let Some(body) = source.blob(hash)? else { continue };
         target.put_blob(epoch, hash, &body, owners)?;
     }
-    let there = target.kept_documents()?;
+    let there = target.kept_documents()?.documents;
     let is_there = |note: &Document| {
         let same = |other: &&Document| other.kind == note.kind && other.source == note.source;
         there.iter().find(same).is_some_and(|other| other.at >= note.at)
     };
-    let mut notes = source.kept_documents()?;
+    // Those that cannot be read do not keep the rest here (`Carried::notes_lost`).
+    let mut notes = source.kept_documents()?.documents;
     notes.retain(|note| !is_there(note));
     target.index(epoch, &notes, None)
 }
 
 /// For writing, and alone.
-fn open_alone(location: &Location) -> Result<Box<dyn Backend>, Error> {
+pub(crate) fn open_alone(location: &Location) -> Result<Box<dyn Backend>, Error> {
+    lost::refuse(location)?;
     let mut backend = open(location)?;
     backend.lead(&Holder::here())?;
     Ok(backend)
@@ -314,28 +309,10 @@ fn refuse_other(there: Head, head: Head) -> Result<(), Error> {
 
 fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carried, Error> {
     projections::rebuild(backend)?;
-    Ok(Carried { head, blobs, tables: fingerprints(backend)? })
+    Ok(Carried { head, blobs, tables: fingerprints(backend)?, notes_lost: false })
 }
 
 /// Brings a store that an earlier version made up to date, as the next writer would.
 pub fn bring_up_to_date(location: impl Into<Location>) -> Result<(), Error> {
     open_alone(&location.into()).map(drop)
-}
-
-/// Folds the whole journal again, and says which tables had been something else.
-pub fn rebuild(location: impl Into<Location>) -> Result<Rebuilt, Error> {
-    let location = location.into();
-    // Whoever opens damaged tables for writing makes them anew, and nobody would know.
-    let readable =
-        Reader::open(&location).and_then(|reader| reader.watermark().and_then(|_| reader.tables()));
-    let mut backend = open_alone(&location)?;
-    let before = match readable {
-        Err(Error::Damaged { .. }) => Vec::new(),
-        _ => {
-            projections::catch_up(&mut *backend)?;
-            fingerprints(&*backend)?
-        }
-    };
-    let seq = projections::rebuild(&mut *backend)?;
-    Ok(Rebuilt { seq, before, after: fingerprints(&*backend)? })
 }

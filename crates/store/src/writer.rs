@@ -22,6 +22,7 @@ use crate::follow::{Follower, Wake};
 use crate::journal::{Epoch, Hash, Head};
 use crate::location::Location;
 use crate::lock::Holder;
+use crate::lost;
 use crate::open::{open, open_read_only};
 use crate::search::Document;
 
@@ -81,6 +82,7 @@ impl Writer {
     /// For a file, take the leadership first; a database refuses if another holder is alive.
     pub fn open(location: impl Into<Location>) -> Result<Writer, Error> {
         let location = location.into();
+        lost::refuse(&location)?;
         let mut store = open(&location)?;
         let epoch = store.lead(&Holder::here())?;
         let opened_at = store.head();

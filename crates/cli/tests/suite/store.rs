@@ -1,7 +1,7 @@
 //! The store in people's hands: time travel, export and import, rebuild, and the way to PostgreSQL.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use nix::sys::signal::Signal;
 use rusqlite::Connection;
@@ -98,6 +98,8 @@ fn a_rebuild_says_what_was_wrong() {
     assert_eq!(repaired["tables"], fine["tables"]);
     let shown = fixture.kapelle(&["store", "rebuild"]).expect(0).stdout;
     assert!(shown.contains("all tables are what"), "{shown}");
+    raw.execute_batch("DELETE FROM checks; DROP TABLE checks").unwrap();
+    fixture.kapelle(&["store", "rebuild"]).expect(0).says("not there, and made anew: checks");
 }
 
 /// The tables are a cache: damaged, they are spoken of, and stand in nobody's way.
@@ -220,6 +222,67 @@ fn a_journal_that_is_gone_is_told() {
     fs::remove_file(fixture.repo().join(".kapelle/store.db")).unwrap();
     fixture.kapelle(&["status"]).expect(6).says("store.db is gone").says("from a backup");
     fixture.run(&["more", "--yes"]).expect(6).says("store.db is gone");
+}
+
+/// A mission that was delivered must not be delivered again because its last records are gone.
+#[test]
+fn a_journal_that_lost_its_end_is_told_until_that_is_accepted() {
+    let fixture = delivered();
+    let count = fixture.journal().len();
+    harm(&fixture, &format!("DELETE FROM journal WHERE seq > {}", count - 3));
+    for _again in 0..2 {
+        fixture.run(&["--resume"]).expect(6).says("lost its end").says("rebuild --accept-loss");
+        fixture.kapelle(&["store", "rebuild"]).expect(6).says("lost its end");
+        let missing = format!("record {} is missing", count - 2);
+        fixture.kapelle(&["audit", "verify"]).expect(1).says(&missing);
+    }
+    let shown = fixture.kapelle(&["status"]).expect(0).stdout;
+    assert!(shown.contains("WARNING") && shown.contains("lost its end"), "{shown}");
+    assert_eq!(fixture.json(&["store", "rebuild", "--accept-loss"])["seq"], count - 3);
+    fixture.kapelle(&["audit", "verify"]).expect(0);
+    fixture.run(&["--resume", "--yes"]).expect(0);
+}
+
+/// What is missing or cannot be read is named by whoever meets it; nothing is appended to it.
+#[test]
+fn a_record_that_is_gone_or_no_text_is_named_by_every_command() {
+    let flipped = "UPDATE journal SET body =
+        CAST(substr(body, 1, 40) || x'ff' || substr(body, 42) AS TEXT) WHERE seq = 7";
+    for (sql, audited, read) in [
+        ("DELETE FROM journal WHERE seq = 7", "record 7 is missing", "record 7 is missing"),
+        (flipped, "record 7 was changed", "record 7 cannot be read"),
+    ] {
+        let fixture = delivered();
+        harm(&fixture, sql);
+        fixture.kapelle(&["audit", "verify"]).expect(1).says(audited);
+        for command in [["status"].as_slice(), &["log"], &["run", "--resume"]] {
+            fixture.kapelle(command).expect(6).says(read).says("kapelle audit verify");
+        }
+    }
+}
+
+/// What cannot be read says nothing about the history: that is another end than a broken chain.
+#[test]
+fn a_store_that_cannot_be_read_is_no_broken_chain() {
+    let fixture = delivered();
+    let path = fixture.repo().join(".kapelle/store.db");
+    let raw = Connection::open(&path).unwrap();
+    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
+    let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'journal'";
+    let page: i64 = raw.query_row(page, [], |row| row.get(0)).unwrap();
+    drop(raw);
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&[0xff; 4096], (page.unsigned_abs() - 1) * 4096).unwrap();
+    for command in [["audit", "verify"].as_slice(), &["status"], &["run", "--resume"]] {
+        fixture.kapelle(command).expect(6).says("the store is damaged").says("kapelle import FILE");
+    }
+}
+
+/// Does something to the journal, as somebody could who means it.
+fn harm(fixture: &Fixture, sql: &str) {
+    let raw = Connection::open(fixture.repo().join(".kapelle/store.db")).unwrap();
+    let triggers = "DROP TRIGGER journal_is_not_edited; DROP TRIGGER journal_is_not_cut";
+    raw.execute_batch(&format!("{triggers}; {sql}")).unwrap();
 }
 
 /// Nobody holds a lock that is a link; whoever waits for its end waits for ever.

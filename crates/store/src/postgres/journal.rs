@@ -18,9 +18,9 @@ use tokio_postgres::Row;
 use super::link::{End, LIGHTLY, Link, Param, Use};
 use super::sentinel::Sentinel;
 use super::{blobs, lead, schema, search, tables};
-use crate::backend::{self, Admitted, Backend, Request, admit_group};
+use crate::backend::{self, Admitted, Backend, Kept, Request, Told, admit_group};
 use crate::error::Error;
-use crate::journal::{Epoch, Hash, Head, Journal, Link as Entry, event};
+use crate::journal::{Epoch, Hash, Head, Journal, Link as Entry, event, refuse_hole};
 use crate::location::{Location, Place, Server};
 use crate::lock::Holder;
 use crate::projections::Changes;
@@ -218,9 +218,12 @@ impl Journal for Postgres {
     fn read(&self, after: Seq, limit: usize) -> Result<Vec<Record>, Error> {
         let sql = "SELECT seq, at, body FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2";
         let rows = self.on(|link| link.query(sql, page(after, limit)))?;
+        let mut last = after;
         let record = |row: &Row| {
             let (seq, at) = (Seq(unsigned(row, 0)), Timestamp(unsigned(row, 1)));
-            Ok(Record { seq, at, event: event(seq, row.get(2))? })
+            refuse_hole(last, seq)?;
+            last = seq;
+            Ok(Record { seq, at, event: event(seq, row.get::<_, &str>(2).as_bytes())? })
         };
         rows.iter().map(record).collect()
     }
@@ -281,7 +284,7 @@ impl Backend for Postgres {
             Box::new(numbers(|row| row.seq)),
             Box::new(numbers(|row| row.at)),
             Box::new(numbers(|row| row.epoch)),
-            Box::new(rows.iter().map(|row| row.body.as_str()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| String::from_utf8_lossy(&row.body)).collect::<Vec<_>>()),
             Box::new(rows.iter().map(|row| row.hash.as_slice()).collect::<Vec<_>>()),
         ];
         let epoch = "UPDATE meta SET epoch = greatest(epoch, $1)";
@@ -308,10 +311,24 @@ impl Backend for Postgres {
             seq: row.get(0),
             at: row.get(1),
             epoch: row.get(2),
-            body: row.get(3),
+            body: row.get::<_, &str>(3).as_bytes().to_vec(),
             hash: row.get(4),
         };
         Ok(rows.iter().map(row).collect())
+    }
+
+    fn has_record(&self, hash: Hash) -> Result<bool, Error> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM journal WHERE hash = $1)";
+        let rows = self.on(|link| link.query(sql, vec![Box::new(hash.0.to_vec())]))?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+
+    fn told(&self) -> Result<Option<Told>, Error> {
+        self.on(tables::told)
+    }
+
+    fn missing_tables(&self) -> Result<Vec<&'static str>, Error> {
+        self.on(|link| tables::missing(link, &self.server.schema))
     }
 
     fn watermark(&self) -> Result<Seq, Error> {
@@ -368,8 +385,12 @@ impl Backend for Postgres {
         self.on(|link| search::search(link, query))
     }
 
-    fn kept_documents(&self) -> Result<Vec<Document>, Error> {
+    fn kept_documents(&self) -> Result<Kept, Error> {
         self.on(search::kept)
+    }
+
+    fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error> {
+        self.on(|link| search::create_anew(link, epoch, kept))
     }
 
     fn put_blob(
@@ -404,6 +425,13 @@ impl Backend for Postgres {
 
     fn snapshot(&self) -> Result<Option<Vec<u8>>, Error> {
         let rows = self.on(|link| link.query("SELECT body FROM snapshots", Vec::new()))?;
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
+    fn snapshot_start(&self, bytes: usize) -> Result<Option<Vec<u8>>, Error> {
+        let sql = "SELECT substring(body FROM 1 FOR $1) FROM snapshots";
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        let rows = self.on(|link| link.query(sql, vec![Box::new(bytes)]))?;
         Ok(rows.first().map(|row| row.get(0)))
     }
 

@@ -5,10 +5,18 @@ use tokio_postgres::Row;
 
 use super::lead::fenced;
 use super::link::{LIGHTLY, Link, Param};
+use crate::backend::Kept;
 use crate::error::Error;
 use crate::journal::Epoch;
 use crate::search::{Document, Query, kind_named};
 use crate::value::{Value, clamped};
+
+const PUT: &str = "INSERT INTO documents (kind, source, seq, at, mission_id, task_id, agent, type,
+        body, words)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, to_tsvector('simple', $10))
+    ON CONFLICT (kind, source) DO UPDATE SET seq = excluded.seq, at = excluded.at,
+        mission_id = excluded.mission_id, task_id = excluded.task_id, agent = excluded.agent,
+        type = excluded.type, body = excluded.body, words = excluded.words";
 
 pub(super) fn index(
     link: &Link,
@@ -16,23 +24,16 @@ pub(super) fn index(
     documents: &[Document],
     mark: Option<Seq>,
 ) -> Result<(), Error> {
-    let sql =
-        "INSERT INTO documents (kind, source, seq, at, mission_id, task_id, agent, type, body,
-            words)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, to_tsvector('simple', $10))
-        ON CONFLICT (kind, source) DO UPDATE SET seq = excluded.seq, at = excluded.at,
-            mission_id = excluded.mission_id, task_id = excluded.task_id, agent = excluded.agent,
-            type = excluded.type, body = excluded.body, words = excluded.words";
     let mut statements: Vec<(&str, Vec<Param<'_>>)> =
-        documents.iter().map(|document| (sql, values(document))).collect();
+        documents.iter().map(|document| (PUT, values(document))).collect();
     if let Some(mark) = mark {
-        let advance = "UPDATE search_watermark SET seq = $1";
+        let advance = "INSERT INTO search_watermark (id, seq) VALUES (1, $1)
+            ON CONFLICT (id) DO UPDATE SET seq = excluded.seq";
         statements.push((advance, vec![Box::new(clamped(mark.0))]));
     }
     let begin = if mark.is_some() { LIGHTLY } else { "BEGIN" };
     fenced(link, epoch, begin, statements)
 }
-
 fn values(document: &Document) -> Vec<Param<'_>> {
     let text = |text: &str| match Value::from(text) {
         Value::Text(text) => text.into_owned(),
@@ -80,10 +81,20 @@ pub(super) fn search(link: &Link, query: &Query) -> Result<Vec<Document>, Error>
 }
 
 /// What no record of the journal tells.
-pub(super) fn kept(link: &Link) -> Result<Vec<Document>, Error> {
+pub(super) fn kept(link: &Link) -> Result<Kept, Error> {
     let columns = Document::COLUMNS;
     let sql = format!("SELECT {columns} FROM documents WHERE seq IS NULL ORDER BY id");
-    Ok(link.query(&sql, Vec::new())?.iter().map(document).collect())
+    let documents = link.query(&sql, Vec::new())?.iter().map(document).collect();
+    Ok(Kept { documents, whole: true })
+}
+
+/// One statement after the other, in one transaction.
+pub(super) fn create_anew(link: &Link, epoch: Epoch, kept: &[Document]) -> Result<(), Error> {
+    let begin = "INSERT INTO search_watermark (id, seq) VALUES (1, 0)
+        ON CONFLICT (id) DO UPDATE SET seq = 0";
+    let mut statements = vec![("TRUNCATE documents", Vec::new()), (begin, Vec::new())];
+    statements.extend(kept.iter().map(|document| (PUT, values(document))));
+    fenced(link, epoch, "BEGIN", statements)
 }
 
 fn document(row: &Row) -> Document {

@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 
 use super::lead::fenced;
 use super::link::{Link, Param};
+use crate::backend::Told;
 use crate::error::Error;
 use crate::journal::Epoch;
 use crate::projections::Changes;
@@ -27,11 +28,7 @@ fn belong_to_journal(link: &Link) -> Result<bool, Error> {
 }
 
 fn are_current(link: &Link, schema: &str) -> Result<bool, Error> {
-    let names = all().iter().map(|table| table.name).chain(VIEWS.map(|(name, ..)| name));
-    let names: Vec<String> = names.chain([WATERMARK]).map(|n| format!("{schema}.{n}")).collect();
-    let missing = "SELECT count(*) FROM unnest($1::text[]) AS n WHERE to_regclass(n) IS NULL";
-    let missing = link.query(missing, vec![Box::new(names)])?;
-    if missing.first().is_none_or(|row| row.get::<_, i64>(0) > 0) {
+    if !missing(link, schema)?.is_empty() {
         return Ok(false);
     }
     // Somebody may have changed their form by hand.
@@ -47,6 +44,29 @@ fn are_current(link: &Link, schema: &str) -> Result<bool, Error> {
     }
     let version = link.query("SELECT version FROM projection_watermark", Vec::new())?;
     Ok(version.first().is_some_and(|row| row.get::<_, i64>(0) == VERSION))
+}
+
+/// Of everything that has to be there, what is not.
+pub(super) fn missing(link: &Link, schema: &str) -> Result<Vec<&'static str>, Error> {
+    let names = all().iter().map(|table| table.name).chain(VIEWS.map(|(name, ..)| name));
+    let names: Vec<&'static str> = names.chain([WATERMARK]).collect();
+    let places: Vec<String> = names.iter().map(|name| format!("{schema}.{name}")).collect();
+    let sql = "SELECT at FROM unnest($1::text[]) WITH ORDINALITY AS n (name, at)
+        WHERE to_regclass(name) IS NULL";
+    let gone = link.query(sql, vec![Box::new(places)])?;
+    let name = |row: &Row| usize::try_from(row.get::<_, i64>(0) - 1).map(|at| names[at]);
+    Ok(gone.iter().flat_map(name).collect())
+}
+
+/// What they say of themselves.
+pub(super) fn told(link: &Link) -> Result<Option<Told>, Error> {
+    let sql = "SELECT seq, hash, version FROM projection_watermark";
+    let rows = link.query(sql, Vec::new())?;
+    Ok(rows.first().map(|row| Told {
+        seq: Seq(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0)),
+        hash: row.get(1),
+        version: row.get(2),
+    }))
 }
 
 /// People forget transactions that they opened. The tables can wait for them; a leader that does

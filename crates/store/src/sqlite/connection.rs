@@ -4,13 +4,14 @@
 //! a pragma that it does not like, and a store that is silently not durable looks like any other.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use kapelle_core::Seq;
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, ffi};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 
 use super::schema::{self, Found};
 use super::tables::watermark;
@@ -48,8 +49,12 @@ const WRITING: [Setting; 4] = [
     ("checkpoint_fullfsync", "ON", "1"),
 ];
 
-/// 16 MiB, eight times the usual: rows change all over the tables and their indexes.
-const TABLES: [Setting; 1] = [("cache_size", "-16384", "-16384")];
+const TABLES: [Setting; 2] = [
+    // 16 MiB, eight times the usual: rows change all over the tables and their indexes.
+    ("cache_size", "-16384", "-16384"),
+    // As long as `tables::PATIENCE`.
+    ("busy_timeout", "5000", "5000"),
+];
 
 /// Every commit reaches the disk before it is answered.
 const FULL: Setting = ("synchronous", "FULL", "2");
@@ -88,10 +93,10 @@ pub(super) fn open_tables(path: &Path) -> Result<Connection, Error> {
     let path = locate(&tables_path(path))?;
     create(&path)?;
     let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    set(&conn, &TABLES)?;
     schema::claim_tables(&conn, &path)?;
     close_to_others(&path)?;
     set(&conn, &WRITING)?;
-    set(&conn, &TABLES)?;
     set_durability(&conn, Durability::Normal)?;
     Ok(conn)
 }
@@ -146,7 +151,7 @@ pub(super) fn open_tables_read_only(path: &Path) -> Result<Option<Connection>, E
         return Ok(None);
     }
     refuse_special_file(&path)?;
-    let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let conn = look_on(&path)?;
     let none_yet = is_half_made(&conn) || schema::objects(&conn)? == 0;
     Ok((!none_yet).then_some(conn))
 }
@@ -166,7 +171,7 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, Error> {
         refuse_without_journal(&path)?;
     }
     refuse_special_file(&path)?;
-    let conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let conn = look_on(&path)?;
     let none_yet = || Error::NoStore { store: path.display().to_string() };
     if is_half_made(&conn) {
         return Err(none_yet());
@@ -179,6 +184,43 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, Error> {
         }
         Found::Older(found) => Err(Error::TooOld { store: path.display().to_string(), found }),
     }
+}
+
+/// For whoever only reads. Where there is a log, SQLite writes beside the file to read it, which a
+/// disk that was mounted to be read does not let it do.
+fn look_on(path: &Path) -> Result<Connection, Error> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    match conn.pragma_query_value(None, "schema_version", |_| Ok(())) {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+            drop(conn);
+            as_it_stands(path)
+        }
+        // Whatever else is wrong is told with the next question.
+        _ => Ok(conn),
+    }
+}
+
+/// Without a log, the file is all there is, and nobody can change it under us.
+fn as_it_stands(path: &Path) -> Result<Connection, Error> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let log = PathBuf::from(log);
+    if fs::metadata(&log).is_ok_and(|found| found.len() > 0) {
+        let what = format!("{} has to be taken in by somebody who can write", log.display());
+        return Err(Error::ReadOnly { what });
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    connect(&unchanging(path), flags)
+}
+
+/// The address by which SQLite takes a file for one that does not change.
+fn unchanging(path: &Path) -> PathBuf {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
+    let coded = path.as_os_str().as_bytes().iter().map(|byte| match plain(byte) {
+        true => char::from(*byte).to_string(),
+        false => format!("%{byte:02x}"),
+    });
+    format!("file:{}?immutable=1", coded.collect::<String>()).into()
 }
 
 /// Whoever made it was killed before it had its log, so before there was anything in it. The next
@@ -195,10 +237,20 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
         return Err(Error::SqliteTooOld { found: rusqlite::version(), needed });
     }
     let always = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let conn = Connection::open_with_flags(path, flags | always)?;
+    let conn = Connection::open_with_flags(path, flags | always).map_err(unopened(path))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     set(&conn, &READING)?;
     Ok(conn)
+}
+
+/// SQLite does not say why it cannot open a file; there is one usual reason.
+fn unopened(path: &Path) -> impl FnOnce(rusqlite::Error) -> Error {
+    move |error| match error.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen) => {
+            Error::io(path)(io::Error::new(ErrorKind::PermissionDenied, error.to_string()))
+        }
+        _ => error.into(),
+    }
 }
 
 fn set(conn: &Connection, settings: &[Setting]) -> Result<(), Error> {
@@ -246,7 +298,7 @@ fn locate(path: &Path) -> Result<PathBuf, Error> {
 /// SQLite does not follow a link to the file, but it would follow one to its log. Whoever made one
 /// for a snapshot has the same in mind.
 fn refuse_linked_companions(path: &Path) -> Result<(), Error> {
-    for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half"] {
+    for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half", "-complaint"] {
         let mut name = path.as_os_str().to_owned();
         name.push(ending);
         let companion = PathBuf::from(name);

@@ -12,10 +12,10 @@ use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::{connection, schema, tables};
-use crate::backend::{self, Admitted, Backend, Request, admit_group};
+use super::{complaint, connection, schema, tables};
+use crate::backend::{self, Admitted, Backend, Kept, Request, Told, admit_group};
 use crate::error::Error;
-use crate::journal::{Epoch, Hash, Head, Journal, Link, event};
+use crate::journal::{Epoch, Hash, Head, Journal, Link, event, refuse_hole};
 use crate::location::{Durability, tables_path};
 use crate::projections::Changes;
 use crate::search::{Document, Query};
@@ -69,16 +69,31 @@ impl Sqlite {
             return Ok(known);
         }
         let opened = match self.access {
-            Access::Writing(_) => Some(match self.prepared_tables() {
+            Access::Writing(_) => Some(match self.named_tables() {
                 Err(Error::Damaged { .. }) => {
                     connection::set_tables_aside(&self.path)?;
-                    self.prepared_tables()?
+                    self.named_tables()?
                 }
                 prepared => prepared?,
             }),
             Access::Reading => connection::open_tables_read_only(&self.path)?,
         };
         Ok(opened.map(|conn| self.tables.get_or_init(|| conn)))
+    }
+
+    fn named_tables(&self) -> Result<Connection, Error> {
+        self.prepared_tables().map_err(|error| self.name_tables(error))
+    }
+
+    /// Somebody who has locked a file wants to know which.
+    fn name_tables(&self, error: Error) -> Error {
+        match error {
+            Error::Locked { what } => {
+                let tables = tables_path(&self.path);
+                Error::Locked { what: format!("{}: {what}", tables.display()) }
+            }
+            other => other,
+        }
     }
 
     fn prepared_tables(&self) -> Result<Connection, Error> {
@@ -224,7 +239,8 @@ impl Backend for Sqlite {
                 return Err(Error::Conflict { expected: after, actual: found });
             }
             for row in rows {
-                let values = params![row.seq, row.at, row.epoch, row.body, row.hash];
+                let body = String::from_utf8_lossy(&row.body);
+                let values = params![row.seq, row.at, row.epoch, body, row.hash];
                 tx.prepare_cached(INSERT)?.execute(values)?;
             }
             tx.execute("UPDATE meta SET epoch = max(epoch, ?1)", [last.epoch])?;
@@ -248,9 +264,23 @@ impl Backend for Sqlite {
         )?;
         let rows = statement.query_map(params![clamped(after.0), limit as i64], |row| {
             let (seq, at, epoch) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            Ok(backend::Row { seq, at, epoch, body: row.get(3)?, hash: row.get(4)? })
+            let body = row.get_ref(3)?.as_bytes()?.to_vec();
+            Ok(backend::Row { seq, at, epoch, body, hash: row.get(4)? })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn has_record(&self, hash: Hash) -> Result<bool, Error> {
+        let mut found = self.conn.prepare("SELECT 1 FROM journal WHERE hash = ?1")?;
+        Ok(found.exists([hash.0])?)
+    }
+
+    fn told(&self) -> Result<Option<Told>, Error> {
+        self.tables()?.map_or(Ok(None), tables::told)
+    }
+
+    fn missing_tables(&self) -> Result<Vec<&'static str>, Error> {
+        self.tables()?.map_or_else(|| Ok(tables::names().collect()), tables::missing)
     }
 
     fn watermark(&self) -> Result<Seq, Error> {
@@ -268,7 +298,8 @@ impl Backend for Sqlite {
         if refuse_stale(&self.conn, epoch).is_ok() {
             self.set_damaged_aside(&written)?;
         }
-        written
+        written.map_err(|error| self.name_tables(error))?;
+        complaint::forget(&self.path)
     }
 
     /// What is watched is the folder of the file. Its log does not do: it is written before the
@@ -280,11 +311,17 @@ impl Backend for Sqlite {
     }
 
     fn complain(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
-        tables::complain((self.tables_or_refuse()?, &self.conn), epoch, why)
+        refuse_stale(&self.conn, epoch)?;
+        // Tables that somebody has locked are not waited for again.
+        match self.tables.get().map(|conn| tables::complain(conn, why)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) | None => complaint::note(&self.path, why),
+        }
     }
 
     fn complaint(&self) -> Result<Option<String>, Error> {
-        self.tables()?.map_or(Ok(None), tables::complaint)
+        let told = self.tables()?.map_or(Ok(None), tables::complaint)?;
+        Ok(told.or_else(|| complaint::read(&self.path)))
     }
 
     fn create_tables_anew(&mut self) -> Result<(), Error> {
@@ -302,7 +339,8 @@ impl Backend for Sqlite {
 
     fn searchable(&self) -> Result<Seq, Error> {
         let mark = "SELECT seq FROM search_watermark";
-        Ok(self.conn.prepare_cached(mark)?.query_row([], |row| seq(row, 0))?)
+        let found = self.conn.prepare_cached(mark)?.query_row([], |row| seq(row, 0)).optional()?;
+        Ok(found.unwrap_or_default())
     }
 
     fn index(
@@ -325,8 +363,16 @@ impl Backend for Sqlite {
         super::search::search(&self.conn, query)
     }
 
-    fn kept_documents(&self) -> Result<Vec<Document>, Error> {
+    fn kept_documents(&self) -> Result<Kept, Error> {
         super::search::kept(&self.conn)
+    }
+
+    fn trouble_with_search(&self) -> Result<Option<String>, Error> {
+        super::search::trouble(&self.conn)
+    }
+
+    fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error> {
+        self.claimed(epoch, |tx| super::search::create_anew(tx, kept))
     }
 
     fn put_blob(
@@ -362,6 +408,10 @@ impl Backend for Sqlite {
 
     fn snapshot(&self) -> Result<Option<Vec<u8>>, Error> {
         super::snapshot::read(&self.path)
+    }
+
+    fn snapshot_start(&self, bytes: usize) -> Result<Option<Vec<u8>>, Error> {
+        super::snapshot::read_start(&self.path, bytes)
     }
 
     fn keep_snapshot(&mut self, body: &[u8]) -> Result<(), Error> {
@@ -404,11 +454,13 @@ fn records(conn: &Connection, after: Seq, limit: usize) -> Result<Vec<Record>, E
         .prepare_cached("SELECT seq, at, body FROM journal WHERE seq > ?1 ORDER BY seq LIMIT ?2")?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut rows = statement.query(params![clamped(after.0), limit])?;
-    let mut records = Vec::new();
+    let (mut records, mut last) = (Vec::new(), after);
     while let Some(row) = rows.next()? {
         let (seq, at) = (seq(row, 0)?, Timestamp(unsigned(row, 1)?));
-        let body = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
+        refuse_hole(last, seq)?;
+        let body = row.get_ref(2)?.as_bytes().map_err(rusqlite::Error::from)?;
         records.push(Record { seq, at, event: event(seq, body)? });
+        last = seq;
     }
     Ok(records)
 }

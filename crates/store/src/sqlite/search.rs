@@ -1,9 +1,12 @@
 //! Search with FTS5.
 
+use std::collections::BTreeMap;
+
 use kapelle_core::{Seq, TaskId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::journal::unsigned;
+use crate::backend::Kept;
 use crate::error::Error;
 use crate::search::{Document, Query, kind_named};
 use crate::value::{Value, clamped};
@@ -26,7 +29,8 @@ pub(super) fn index(
             .execute(params![id, document.words()])?;
     }
     if let Some(mark) = mark {
-        let sql = "UPDATE search_watermark SET seq = ?1";
+        let sql = "INSERT INTO search_watermark (id, seq) VALUES (1, ?1)
+            ON CONFLICT (id) DO UPDATE SET seq = excluded.seq";
         conn.prepare_cached(sql)?.execute([clamped(mark.0)])?;
     }
     Ok(())
@@ -90,13 +94,92 @@ pub(super) fn search(conn: &Connection, query: &Query) -> Result<Vec<Document>, 
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// What no record of the journal tells.
-pub(super) fn kept(conn: &Connection) -> Result<Vec<Document>, Error> {
+/// What no record of the journal tells. Where a page of them is damaged, those before it and those
+/// after it.
+pub(super) fn kept(conn: &Connection) -> Result<Kept, Error> {
+    let (mut found, from_start) = kept_until_damage(conn, "ASC")?;
+    if from_start {
+        return Ok(Kept { documents: found.into_values().collect(), whole: true });
+    }
+    found.extend(kept_until_damage(conn, "DESC")?.0);
+    Ok(Kept { documents: found.into_values().collect(), whole: false })
+}
+
+/// By their place, in this order, and whether that was all of them.
+fn kept_until_damage(
+    conn: &Connection,
+    order: &str,
+) -> Result<(BTreeMap<i64, Document>, bool), Error> {
     let columns = Document::COLUMNS;
-    let sql = format!("SELECT {columns} FROM documents WHERE seq IS NULL ORDER BY id");
+    let sql = format!("SELECT {columns}, id FROM documents WHERE seq IS NULL ORDER BY id {order}");
     let mut statement = conn.prepare(&sql)?;
-    let documents = statement.query_map([], document)?;
-    Ok(documents.collect::<Result<_, _>>()?)
+    let mut found = BTreeMap::new();
+    for document in statement.query_map([], |row| Ok((row.get(9)?, document(row)?)))? {
+        match document.map_err(Error::from) {
+            Ok((id, document)) => drop(found.insert(id, document)),
+            Err(Error::Damaged { .. } | Error::Database { .. }) => return Ok((found, false)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((found, true))
+}
+
+/// The tables of the search, with those that FTS5 keeps its words in.
+const TABLES: [&str; 6] = [
+    "documents",
+    "search_watermark",
+    "documents_words_data",
+    "documents_words_idx",
+    "documents_words_docsize",
+    "documents_words_config",
+];
+
+/// What SQLite itself finds wrong with the search.
+pub(super) fn trouble(conn: &Connection) -> Result<Option<String>, Error> {
+    for table in TABLES {
+        let checked = conn.query_row(&format!("PRAGMA quick_check('{table}')"), [], |row| {
+            row.get::<_, String>(0)
+        });
+        match checked.map_err(Error::from) {
+            Ok(verdict) if verdict == "ok" => {}
+            Ok(verdict) => return Ok(Some(format!("{table}: {verdict}"))),
+            Err(Error::Damaged { what } | Error::Database { what }) => {
+                return Ok(Some(format!("{table}: {what}")));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// A search that knows only what is kept.
+pub(super) fn create_anew(conn: &Connection, kept: &[Document]) -> Result<(), Error> {
+    let mut create = String::new();
+    for table in ["documents_words", "documents"] {
+        let sql = "SELECT sql || ';' FROM sqlite_schema WHERE name = ?1";
+        create += &conn.query_row(sql, [table], |row| row.get::<_, String>(0))?;
+        remove(conn, table)?;
+    }
+    conn.execute_batch(&create)?;
+    let begin = "INSERT INTO search_watermark (id, seq) VALUES (1, 0)
+        ON CONFLICT (id) DO UPDATE SET seq = 0";
+    conn.execute_batch(begin)?;
+    index(conn, kept, None)
+}
+
+/// What is damaged cannot always be dropped, because SQLite looks for its pages, to use them again;
+/// and where that has failed, nothing more can be done in the same transaction. Struck out of the
+/// schema it is gone all the same, and only its room is lost.
+fn remove(conn: &Connection, table: &str) -> Result<(), Error> {
+    conn.execute_batch("PRAGMA writable_schema = ON")?;
+    let strike = "DELETE FROM sqlite_schema WHERE tbl_name = ?1 OR tbl_name GLOB ?1 || '_*'";
+    let struck = conn.execute(strike, [table]);
+    // Others learn from its number that the schema is another one.
+    let version: i64 = conn.pragma_query_value(None, "schema_version", |row| row.get(0))?;
+    conn.pragma_update(None, "schema_version", version + 1)?;
+    conn.execute_batch("PRAGMA writable_schema = RESET")?;
+    struck?;
+    Ok(())
 }
 
 fn document(row: &Row<'_>) -> rusqlite::Result<Document> {

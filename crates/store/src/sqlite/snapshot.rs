@@ -18,6 +18,11 @@ fn place(path: &Path, ending: &str) -> PathBuf {
 }
 
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    read_start(path, usize::MAX)
+}
+
+/// At most so many bytes of it.
+pub(super) fn read_start(path: &Path, bytes: usize) -> Result<Option<Vec<u8>>, Error> {
     let place = place(path, "-snapshot");
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(&place) {
@@ -29,8 +34,9 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     if !found.is_file() || found.len() > SNAPSHOT_BYTES_MAX {
         return Ok(None);
     }
-    let mut body = Vec::with_capacity(usize::try_from(found.len()).unwrap_or(0));
-    file.take(SNAPSHOT_BYTES_MAX).read_to_end(&mut body).map_err(Error::io(&place))?;
+    let wanted = found.len().min(bytes as u64);
+    let mut body = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
+    file.take(wanted).read_to_end(&mut body).map_err(Error::io(&place))?;
     Ok(Some(body))
 }
 

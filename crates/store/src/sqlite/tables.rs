@@ -1,6 +1,8 @@
 //! The tables for people in SQLite: a file of their own, so that whoever writes or reads them never
 //! has the lock that an append needs.
 
+use std::time::Duration;
+
 use kapelle_core::Seq;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{
@@ -9,11 +11,16 @@ use rusqlite::{
 };
 
 use super::journal::{refuse_stale, seq};
+use crate::backend::Told;
 use crate::error::Error;
 use crate::journal::{Epoch, Hash};
 use crate::projections::Changes;
 use crate::tables::{Dialect, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
 use crate::value::{Value, clamped};
+
+/// How long whoever folds waits for somebody who has locked the tables, before it says so. It comes
+/// again, and whoever closes should not wait for long.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ToSql for Value {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -28,23 +35,43 @@ impl ToSql for Value {
 /// Makes sure that the tables are there in the form of this version, and tell of this journal. What
 /// was folded into others is folded again.
 pub(super) fn prepare(conn: &Connection, journal: &Connection) -> Result<(), Error> {
+    // Nearly always. Then nobody is waited for who has locked them.
+    if are_usable(conn, journal)? {
+        return Ok(());
+    }
     let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
-    if !(are_current(&tx)? && belong_to(&tx, journal)?) {
+    if !are_usable(&tx, journal)? {
         create_anew(&tx)?;
     }
     Ok(tx.commit()?)
 }
 
-fn are_current(conn: &Connection) -> Result<bool, Error> {
+fn are_usable(conn: &Connection, journal: &Connection) -> Result<bool, Error> {
+    if !missing(conn)?.is_empty() {
+        return Ok(false);
+    }
+    match told(conn) {
+        Ok(Some(told)) => Ok(told.version == VERSION && told.hash == hash_at(journal, told.seq)?),
+        // Somebody wrote into them what nobody can read.
+        Ok(None) | Err(Error::Database { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Everything that has to be there.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let names = all().iter().map(|table| table.name).chain(VIEWS.map(|(name, ..)| name));
-    for name in names.chain([WATERMARK]) {
+    names.chain([WATERMARK])
+}
+
+pub(super) fn missing(conn: &Connection) -> Result<Vec<&'static str>, Error> {
+    let mut gone = Vec::new();
+    for name in names() {
         if !exists(conn, name)? {
-            return Ok(false);
+            gone.push(name);
         }
     }
-    let version = "SELECT version FROM projection_watermark";
-    let found: Option<i64> = conn.query_row(version, [], |row| row.get(0)).optional()?;
-    Ok(found == Some(VERSION))
+    Ok(gone)
 }
 
 fn exists(conn: &Connection, name: &str) -> Result<bool, Error> {
@@ -52,12 +79,14 @@ fn exists(conn: &Connection, name: &str) -> Result<bool, Error> {
     Ok(named.exists([name])?)
 }
 
-/// Two files can part: one is restored from a backup, or a disk loses the end of one.
-fn belong_to(conn: &Connection, journal: &Connection) -> Result<bool, Error> {
-    let sql = "SELECT seq, hash FROM projection_watermark";
-    let (seq, hash) =
-        conn.query_row(sql, [], |row| Ok((seq(row, 0)?, row.get::<_, String>(1)?)))?;
-    Ok(hash == hash_at(journal, seq)?)
+/// What they say of themselves. Two files can part: one may be restored from a backup, so the hash
+/// has to be that of the journal beside it.
+pub(super) fn told(conn: &Connection) -> Result<Option<Told>, Error> {
+    let sql = "SELECT seq, hash, version FROM projection_watermark";
+    let told = conn.query_row(sql, [], |row| {
+        Ok(Told { seq: seq(row, 0)?, hash: row.get(1)?, version: row.get(2)? })
+    });
+    Ok(told.optional()?)
 }
 
 /// The hash of a record, as text; empty if there is no such record.
@@ -118,13 +147,13 @@ pub(super) fn write(
     Ok(tx.commit()?)
 }
 
-pub(super) fn complain(
-    (conn, journal): (&Connection, &Connection),
-    claimed: Epoch,
-    why: &str,
-) -> Result<(), Error> {
-    refuse_stale(journal, claimed)?;
-    conn.execute("UPDATE projection_watermark SET complaint = ?1", [why])?;
+/// At once or not at all.
+pub(super) fn complain(conn: &Connection, why: &str) -> Result<(), Error> {
+    conn.busy_timeout(Duration::ZERO)?;
+    let sql = "UPDATE projection_watermark SET complaint = ?1";
+    let noted = conn.execute(sql, [why]);
+    conn.busy_timeout(PATIENCE)?;
+    noted?;
     Ok(())
 }
 
@@ -140,8 +169,10 @@ pub(super) fn watermark(conn: &Connection) -> Result<Seq, Error> {
 }
 
 pub(super) fn rows(conn: &Connection, table: &Table) -> Result<Vec<Vec<Value>>, Error> {
-    let mut statement = conn.prepare(&format!("SELECT * FROM {}", table.name))?;
-    let columns = statement.column_count();
+    // By their names: a column that was renamed is not the one that it was.
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
+    let sql = format!("SELECT {} FROM {}", names.join(", "), table.name);
+    let (mut statement, columns) = (conn.prepare(&sql)?, names.len());
     let rows = statement.query_map([], |row| (0..columns).map(|at| value(row, at)).collect())?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -38,7 +38,7 @@ pub(crate) fn create(dialect: Dialect) -> String {
     }
     let int = kind(&Kind::Int, dialect);
     sql += &format!(
-        "CREATE TABLE {WATERMARK} (id {int} PRIMARY KEY CHECK (id = 1), seq {int} NOT NULL, \
+        "CREATE TABLE {WATERMARK} (id {int} PRIMARY KEY CHECK (id = 1), seq {int} NOT NULL CHECK (seq >= 0), \
          hash TEXT NOT NULL, version {int} NOT NULL, complaint TEXT){};\n\
          INSERT INTO {WATERMARK} (id, seq, hash, version) VALUES (1, 0, '', {VERSION});\n",
         strictness(dialect)

@@ -103,7 +103,12 @@ impl Behind {
         // With nothing to catch up with, the fold is left alone until there is: a start has enough
         // to do, and would have to share the machine with it.
         let head = pending.head().seq;
-        let written = store.watermark()?;
+        let (written, known) = match store.watermark() {
+            Ok(written) => (written, true),
+            // Whoever has locked them is waited for by the fold, and by nobody else.
+            Err(Error::Locked { .. }) => (Seq(0), false),
+            Err(error) => return Err(error),
+        };
         let unsearchable_since = (store.searchable()? < head).then(Instant::now);
         Ok(Behind {
             store,
@@ -112,7 +117,7 @@ impl Behind {
             desk,
             fold: None,
             written,
-            more: written < head,
+            more: !known || written < head || unsearchable_since.is_some(),
             fold_after: None,
             deposed: false,
             unsearchable_since,
@@ -288,6 +293,13 @@ impl Behind {
 
     fn search_on(&mut self) -> Result<(), Error> {
         let until = Instant::now() + SEARCH_AT_END;
+        // Where the tables were up to date, nothing was folded, and nobody has the words yet.
+        let head = self.pending.head().seq;
+        let has_words = |fold: &Option<Fold>| fold.as_ref().is_some_and(|fold| fold.seq() >= head);
+        while self.unsearchable_since.is_some() && !has_words(&self.fold) && Instant::now() < until
+        {
+            self.fold()?;
+        }
         while self.search_waits() && Instant::now() < until {
             self.extend_search()?;
         }

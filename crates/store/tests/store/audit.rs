@@ -1,7 +1,7 @@
 //! Tampering, as somebody with the file in their hands would do it.
 
 use kapelle_core::Seq;
-use kapelle_store::{AuditError, Broken, Journal, Verified, Why, rebuild, verify};
+use kapelle_store::{AuditError, Broken, Journal, Reader, Verified, Why, rebuild, verify};
 use rusqlite::Connection;
 
 use crate::fixture;
@@ -39,6 +39,9 @@ fn a_changed_record_is_named() {
         "UPDATE journal SET body = replace(body, 'ada', 'eve') WHERE seq = 2",
         "UPDATE journal SET body = body || ' ' WHERE seq = 2",
         "UPDATE journal SET at = at + 1 WHERE seq = 2",
+        // No text any more: a bit of the disk has changed.
+        "UPDATE journal SET body = CAST(substr(body, 1, 40) || x'ff' || substr(body, 42) AS TEXT)
+            WHERE seq = 2",
         "UPDATE journal SET at = -1 WHERE seq = 2",
         "UPDATE journal SET epoch = 0 WHERE seq = 2",
         "UPDATE journal SET hash = zeroblob(32) WHERE seq = 2",
@@ -79,4 +82,25 @@ fn a_record_of_a_later_epoch_than_the_stores_is_named() {
     let broken = after("UPDATE meta SET epoch = 0");
     assert_eq!(broken.seq, Seq(1));
     assert!(matches!(broken.why, Why::EpochOver { .. }), "{broken}");
+}
+
+/// Whoever reads a record that is no text any more names it, and not only the audit.
+#[test]
+fn a_record_that_is_no_text_is_named_by_whoever_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    fixture::filled(&path, &fixture::history(1, 0), 10);
+    let raw = Connection::open(&path).unwrap();
+    raw.execute_batch(
+        "DROP TRIGGER journal_is_not_edited;
+        UPDATE journal SET body = CAST(substr(body, 1, 40) || x'ff' || substr(body, 42) AS TEXT)
+            WHERE seq = 2",
+    )
+    .unwrap();
+    let refused = Reader::open(&path).unwrap().recover().unwrap_err().to_string();
+    assert!(refused.starts_with("record 2 cannot be read: "), "{refused}");
+    let mut lines = Vec::new();
+    let refused = Reader::open(&path).unwrap().export(&mut lines).unwrap_err().to_string();
+    assert!(refused.starts_with("record 2 was changed: "), "{refused}");
+    assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), 1);
 }

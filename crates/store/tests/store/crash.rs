@@ -121,6 +121,7 @@ fn survives(next_place: impl Fn(u64) -> String) {
         if (round + 1) % ROUNDS_PER_STORE == 0 {
             let rebuilt = rebuild(&location).unwrap();
             assert_eq!(rebuilt.before, rebuilt.after, "round {round}");
+            assert_eq!(rebuilt.repaired().next(), None, "round {round}");
         }
     }
 }

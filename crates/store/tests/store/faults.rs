@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
 use kapelle_core::{Record, Seq};
+use kapelle_store::search::Query;
 use kapelle_store::{AuditError, Error, Head, Location, Reader, Sqlite, Writer, rebuild, verify};
 use rusqlite::Connection;
 
@@ -151,6 +152,55 @@ fn a_store_that_can_only_be_read_says_so() {
     in_a_box("faults::child_cannot_write", dir.path(), &["--ro-bind", place, place]);
 }
 
+/// Not a test by itself: looks at stores on a disk that was mounted to be read.
+#[test]
+fn child_reads_what_it_cannot_write() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let records = fixture::history(1, 0);
+    for name in ["closed", "open"] {
+        let reader = Reader::open(Path::new(&dir).join(name).join("db").as_path()).unwrap();
+        let read: Vec<Record> = reader.history(Seq(0)).map(Result::unwrap).collect();
+        assert!(read == records, "{name}: another history");
+        assert_eq!(reader.verify().unwrap().records, records.len() as u64, "{name}");
+        assert_eq!(reader.trouble_with_tables(), None, "{name}");
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{name}");
+        let merged = Query { text: "merged".into(), ..Query::default() };
+        assert!(!reader.search(&merged).unwrap().is_empty(), "{name}");
+    }
+    let refused = Reader::open(Path::new(&dir).join("torn").join("db").as_path()).unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("torn/db-wal"), "{refused}");
+    println!("\nsurvived");
+}
+
+/// A backup, or the disk of another machine, is looked at where it is. Only a log that was never
+/// taken in, and whose index is not there, needs somebody who can write.
+#[test]
+fn a_store_on_a_read_only_disk_can_be_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = ["closed", "open", "torn"].map(|name| dir.path().join(name));
+    places.iter().for_each(|place| fs::create_dir(place).unwrap());
+    let path = places[0].join("db");
+    fixture::write(&Location::sqlite(&path), &fixture::history(1, 0), 10);
+    // As a machine leaves it that loses its power: the log is there, and not taken in.
+    let (raw, tables) = (Connection::open(&path).unwrap(), fixture::tables(&path));
+    raw.execute("UPDATE meta SET epoch = epoch + 1", []).unwrap();
+    tables.execute("UPDATE projection_watermark SET complaint = NULL", []).unwrap();
+    for file in fs::read_dir(&places[0]).unwrap() {
+        let file = file.unwrap();
+        let name = file.file_name();
+        fs::copy(file.path(), places[1].join(&name)).unwrap();
+        if !name.to_string_lossy().ends_with("-shm") {
+            fs::copy(file.path(), places[2].join(&name)).unwrap();
+        }
+    }
+    drop((raw, tables));
+    assert!(!places[0].join("db-wal").exists() && places[1].join("db-wal").exists());
+    let place = dir.path().to_str().unwrap();
+    let walls = ["--ro-bind", place, place];
+    in_a_box("faults::child_reads_what_it_cannot_write", dir.path(), &walls);
+}
+
 /// Whoever took the right to write away meant it, also if they are the owner, or root.
 #[test]
 fn a_file_that_its_owner_must_not_write_stays_so() {
@@ -182,7 +232,7 @@ fn a_damaged_page_is_called_damage() {
 }
 
 /// Harms the page in which a table begins.
-fn damage(path: &Path, table: &str) {
+pub fn damage(path: &Path, table: &str) {
     let raw = Connection::open(path).unwrap();
     raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
@@ -218,7 +268,12 @@ fn damaged_tables_stop_nobody() {
             match repair {
                 "rebuild" => {
                     let rebuilt = rebuild(&path).unwrap();
-                    assert_eq!(rebuilt.repaired().count(), rebuilt.after.len(), "{what}");
+                    let names: Vec<&str> = rebuilt.repaired().map(|found| found.table).collect();
+                    match what {
+                        "the watermark" => assert_eq!(names, ["projection_watermark"]),
+                        "a table" => assert_eq!(names, ["tasks"]),
+                        _ => assert!(names.len() > rebuilt.after.len(), "{what}: {names:?}"),
+                    }
                 }
                 _ => goes_on(&path, rest),
             }
@@ -320,6 +375,36 @@ fn views_of_people_outlive_a_rebuild() {
     assert!(rebuild(&place.location).unwrap().repaired().count() > 0);
     assert_eq!(place.ask("SELECT tasks FROM mine"), told);
     assert_eq!(place.ask("SELECT count(*) FROM tasks WHERE title = 'wrong'"), ["0"]);
+}
+
+/// Nor does a start. What the fold waits for is told to whoever looks.
+#[test]
+fn a_start_does_not_wait_for_locked_tables() {
+    let records = fixture::history(1, 0);
+    let (before, after) = records.split_at(records.len() / 2);
+    for place in fixture::places() {
+        fixture::write(&place.location, before, 50);
+        let lock = place.lock_tables();
+        let writer = Writer::open(&place.location).unwrap();
+        let head = append(&writer, writer.opened_at().seq, after).recv().unwrap().unwrap().seq;
+        let flushed = || {
+            let (told, heard) = mpsc::channel();
+            writer.flush(move |done| told.send(done).unwrap());
+            heard.recv().unwrap()
+        };
+        let reader = Reader::open(&place.location).unwrap();
+        if place.location.path().is_some() {
+            let locked = flushed().unwrap_err();
+            assert!(matches!(locked, Error::Locked { .. }), "{locked:?}");
+            assert!(locked.to_string().contains("db-tables.db"), "{locked}");
+            assert_eq!(reader.trouble_with_tables(), Some(locked.to_string()));
+        }
+        drop(lock);
+        assert_eq!(flushed().unwrap(), head, "{}", place.name);
+        assert_eq!(reader.trouble_with_tables(), None, "{}", place.name);
+        writer.close().unwrap();
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
+    }
 }
 
 /// Through a link, whoever made it would choose what is overwritten.

@@ -113,6 +113,17 @@ impl Place {
         }
     }
 
+    /// Does something to the journal, as somebody could who means it.
+    pub fn harm_journal(&self, sql: &str) {
+        let Some(path) = self.location.path() else {
+            let sql = format!("DROP TRIGGER journal_is_not_edited ON journal; {sql}");
+            return drop(cluster::shared().psql(&schema(&self.location), &sql).unwrap());
+        };
+        let triggers = "DROP TRIGGER journal_is_not_edited; DROP TRIGGER journal_is_not_cut";
+        let raw = Connection::open(path).unwrap();
+        raw.execute_batch(&format!("{triggers}; {sql}")).unwrap();
+    }
+
     /// A person's SQL client that has locked tables, until it is dropped.
     pub fn lock_tables(&self) -> TablesLock {
         match self.location.path() {

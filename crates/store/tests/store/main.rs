@@ -15,6 +15,7 @@ mod follow;
 mod interrupted;
 mod lead;
 mod lock;
+mod lost;
 mod migrations;
 mod opening;
 mod outside;

@@ -411,6 +411,33 @@ fn missing_and_outdated_tables_are_made_anew() {
     }
 }
 
+/// What people wrote into the tables may be nothing that a program can read. That stops nobody: it
+/// is made anew, by a start as well as by the command that repairs.
+#[test]
+fn tables_with_nonsense_in_them_stop_nobody() {
+    let records = fixture::history(2, 1);
+    for harm in [
+        "PRAGMA ignore_check_constraints = ON; UPDATE projection_watermark SET seq = -5",
+        "UPDATE projection_watermark SET hash = CAST(x'ff' AS TEXT)",
+        "DELETE FROM projection_watermark",
+        "UPDATE tasks SET title = CAST(x'ff' AS TEXT)",
+    ] {
+        for repair in ["start", "rebuild"] {
+            let [place, _] = fixture::places();
+            fixture::write(&place.location, &records, 50);
+            place.change(harm);
+            match repair {
+                "start" if harm.contains("tasks") => continue,
+                "start" => Writer::open(&place.location).unwrap().close().unwrap(),
+                _ => assert!(rebuild(&place.location).unwrap().repaired().count() > 0, "{harm}"),
+            }
+            let reader = Reader::open(&place.location).unwrap();
+            assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{harm}: {repair}");
+            assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64), "{harm}");
+        }
+    }
+}
+
 /// A table that a later version no longer has would tell of a day that is over, for ever. What a
 /// person added on PostgreSQL is not ours.
 #[test]

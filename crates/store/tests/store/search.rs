@@ -4,8 +4,11 @@ use std::sync::mpsc;
 
 use kapelle_core::{MissionId, Seq, TaskId, Timestamp};
 use kapelle_store::search::{Document, HITS_MAX, Kind, Query};
-use kapelle_store::{Reader, Writer};
+use kapelle_store::{Reader, Writer, carry_over, rebuild};
 
+use rusqlite::Connection;
+
+use crate::faults::damage;
 use crate::{cluster, fixture};
 
 fn query(text: &str) -> Query {
@@ -125,5 +128,54 @@ fn questions_cannot_be_malformed() {
         assert_eq!(reader.search(&query("near OR \"quote")).unwrap().len(), 1, "{}", place.name);
         let many = Query { limit: Some(usize::MAX), ..query("words") };
         assert!(reader.search(&many).unwrap().len() <= HITS_MAX);
+    }
+}
+
+/// What can be made anew must not keep a project where it is, nor stay broken. What no record tells
+/// is kept as far as it can be read.
+#[test]
+fn a_damaged_search_stops_no_move_and_is_made_anew() {
+    let records = fixture::history(33, 2);
+    for (table, notes) in [("documents_words_data", 1), ("documents", 0)] {
+        let [place, _] = fixture::places();
+        let [to, _] = fixture::places();
+        fixture::write(&place.location, &records, 100);
+        let writer = Writer::open(&place.location).unwrap();
+        remember(&writer, memory("note 1", 5, "the quick fox"));
+        writer.close().unwrap();
+        damage(place.location.path().unwrap(), table);
+
+        let trouble = Reader::open(&place.location).unwrap().trouble_with_search();
+        assert!(trouble.is_some_and(|why| why.starts_with(table)), "{table}");
+        let carried = carry_over(&place.location, &to.location).unwrap();
+        assert_eq!(carried.notes_lost, notes == 0, "{table}");
+        let search = rebuild(&place.location).unwrap().search.unwrap();
+        assert_eq!((search.kept, search.lost), (notes, notes == 0), "{table}");
+        assert_eq!(rebuild(&place.location).unwrap().search, None, "{table}");
+        for location in [&place.location, &to.location] {
+            fixture::write(location, &[], 1);
+            let reader = Reader::open(location).unwrap();
+            assert_eq!(reader.searchable().unwrap(), Seq(records.len() as u64), "{table}");
+            assert!(!reader.search(&query("merged")).unwrap().is_empty(), "{table}");
+            assert_eq!(reader.search(&query("fox")).unwrap().len(), notes, "{table}");
+        }
+    }
+}
+
+/// Whoever removes the mark makes the search begin again, and not at the same place for ever.
+#[test]
+fn a_search_without_its_mark_gets_to_the_end_again() {
+    let records = fixture::history(12, 12);
+    assert!(records.len() > 600, "{}", records.len());
+    for place in fixture::places() {
+        fixture::write(&place.location, &records, 100);
+        let harm = "DELETE FROM search_watermark";
+        match place.location.path() {
+            Some(path) => drop(Connection::open(path).unwrap().execute(harm, []).unwrap()),
+            None => place.change(harm),
+        }
+        fixture::write(&place.location, &[], 1);
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.searchable().unwrap(), Seq(records.len() as u64), "{}", place.name);
     }
 }

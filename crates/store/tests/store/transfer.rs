@@ -314,3 +314,28 @@ fn a_rebuild_names_the_tables_that_were_wrong() {
         assert_eq!(repaired.after, untouched.after, "{}", place.name);
     }
 }
+
+/// What was gone, or could not be read, was not equal to anything.
+#[test]
+fn a_rebuild_names_what_was_not_there() {
+    let records = fixture::history(2, 0);
+    let moved = "UPDATE projection_watermark SET seq = 1000000";
+    for place in fixture::places() {
+        fixture::write(&place.location, &records, 50);
+        for (harm, name) in [
+            ("DELETE FROM checks; DROP TABLE checks", "checks"),
+            ("DROP VIEW costs_by_mission", "costs_by_mission"),
+            ("DROP TABLE projection_watermark", "projection_watermark"),
+            ("DELETE FROM projection_watermark", "projection_watermark"),
+            ("UPDATE projection_watermark SET version = 0", "projection_watermark"),
+            (moved, "projection_watermark"),
+            ("ALTER TABLE tasks RENAME COLUMN title TO heading", "tasks"),
+        ] {
+            place.change(harm);
+            let rebuilt = rebuild(&place.location).unwrap();
+            let names: Vec<&str> = rebuilt.repaired().map(|repaired| repaired.table).collect();
+            assert_eq!(names, [name], "{harm} on {}", place.name);
+            assert_eq!(rebuild(&place.location).unwrap().repaired().count(), 0, "{}", place.name);
+        }
+    }
+}

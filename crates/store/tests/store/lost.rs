@@ -1,0 +1,83 @@
+//! Records that are gone: whoever finds that out says so, and leaves what shows it as it is.
+
+use kapelle_core::Seq;
+use kapelle_store::{AuditError, Broken, Reader, Why, Writer, accept_loss, rebuild, verify};
+
+use crate::fixture::{self, Place};
+
+/// The first record that is missing, as the audit names it.
+fn missing(place: &Place) -> Option<Seq> {
+    match verify(&place.location) {
+        Err(AuditError::Broken(Broken { seq, why: Why::Missing })) => Some(seq),
+        _ => None,
+    }
+}
+
+/// The tables tell of records only after those are durable: if they tell of more, the end was lost.
+/// To go on would be to do again what was done, and to forget that it was.
+#[test]
+fn a_journal_that_lost_its_end_is_not_gone_on_with() {
+    let records = fixture::history(1, 0);
+    let told = records.len() as u64;
+    for place in fixture::places() {
+        fixture::write(&place.location, &records, 50);
+        place.harm_journal(&format!("DELETE FROM journal WHERE seq > {}", told - 5));
+        for _again in 0..2 {
+            let opened =
+                [Writer::open(&place.location).map(drop), rebuild(&place.location).map(drop)];
+            for refused in opened.map(Result::unwrap_err) {
+                let said = refused.to_string();
+                let numbers = format!("ends at record {}, but its tables tell of {told}", told - 5);
+                assert!(said.contains(&numbers), "{}: {said}", place.name);
+            }
+            assert_eq!(missing(&place), Some(Seq(told - 4)), "{}", place.name);
+        }
+        let trouble = Reader::open(&place.location).unwrap().trouble_with_tables();
+        assert!(trouble.is_some_and(|why| why.contains("lost its end")), "{}", place.name);
+
+        // A person may decide that it is so; then it goes on from there.
+        accept_loss(&place.location).unwrap();
+        assert_eq!(verify(&place.location).unwrap().records, told - 5, "{}", place.name);
+        fixture::write(&place.location, &records[records.len() - 5..], 50);
+        assert_eq!(rebuild(&place.location).unwrap().repaired().count(), 0, "{}", place.name);
+    }
+}
+
+/// Without tables, a snapshot is what remembers.
+#[test]
+fn a_snapshot_of_lost_records_is_not_ignored() {
+    let records = fixture::history(12, 40);
+    for place in fixture::places() {
+        fixture::write(&place.location, &records[..1_100], 100);
+        match place.location.path() {
+            Some(path) => std::fs::remove_file(kapelle_store::tables_path(path)).unwrap(),
+            None => place.change("DROP TABLE projection_watermark"),
+        }
+        place.harm_journal("DELETE FROM journal WHERE seq > 1000");
+        let refused = Writer::open(&place.location).unwrap_err().to_string();
+        let numbers = "ends at record 1000, but its last snapshot tells of 1100";
+        assert!(refused.contains(numbers), "{}: {refused}", place.name);
+        assert_eq!(missing(&place), Some(Seq(1_001)), "{}", place.name);
+        accept_loss(&place.location).unwrap();
+        Writer::open(&place.location).unwrap().close().unwrap();
+    }
+}
+
+/// A history with a hole is another history. Nobody decides anything from it, or appends to it.
+#[test]
+fn a_hole_in_the_journal_is_named_by_whoever_reads_it() {
+    let records = fixture::history(1, 0);
+    for place in fixture::places() {
+        fixture::write(&place.location, &records, 50);
+        place.harm_journal("DELETE FROM journal WHERE seq = 9");
+        let reader = Reader::open(&place.location).unwrap();
+        let named = "record 9 is missing";
+        assert_eq!(reader.records(Seq(3), 10).unwrap_err().to_string(), named, "{}", place.name);
+        assert_eq!(reader.records(Seq(8), 1).unwrap_err().to_string(), named, "{}", place.name);
+        assert_eq!(reader.recover().unwrap_err().to_string(), named, "{}", place.name);
+        let read: Result<Vec<_>, _> = reader.history(Seq(0)).collect();
+        assert_eq!(read.unwrap_err().to_string(), named, "{}", place.name);
+        assert_eq!(rebuild(&place.location).unwrap_err().to_string(), named, "{}", place.name);
+        assert_eq!(reader.records(Seq(9), 2).unwrap(), records[9..11], "{}", place.name);
+    }
+}
