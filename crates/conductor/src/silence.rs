@@ -91,7 +91,11 @@ mod tests {
         assert_eq!(silence.look(engine.state(), heard.clone(), early), None);
         let told = silence.look(engine.state(), heard.clone(), due).unwrap();
         let (events, _) = play(&mut engine, told, due);
-        assert!(matches!(events[..], [Event::AttemptIdle { .. }]), "{events:?}");
+        // And so are people.
+        assert!(
+            matches!(events[..], [Event::AttemptIdle { .. }, Event::PersonNotified { .. }]),
+            "{events:?}"
+        );
         assert!(
             silence.wake_at(engine.state(), &heard).unwrap() > due,
             "or the loop would not rest"

@@ -74,6 +74,8 @@ pub enum Refusal {
     NotBegun { task: String },
     #[error("task {task} has no change to merge; complete it instead")]
     NothingToMerge { task: String },
+    #[error("{task} is blocked by {on}, and cannot be merged before it")]
+    Blocked { task: String, on: String },
     #[error("{agent} is busy, or there is no such seat")]
     NotFree { agent: AgentId },
     #[error("the files of task {task} lie outside of the territory of {agent}")]

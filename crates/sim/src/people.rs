@@ -21,44 +21,7 @@ impl<R: Rules + Clone> World<R> {
     pub(crate) fn person(&mut self) {
         let at = self.now.plus_ms(self.rng.u64(300..5_000));
         self.agenda.add(at, Thing::Person);
-        if self.strikes(|f| f.person_resize) {
-            let (mut seats, workers_max) = draw::team(&mut self.rng);
-            // Some forget a role that work needs.
-            if self.rng.u8(0..4) == 0 {
-                seats.remove(if self.rng.bool() { &Role::Developer } else { &Role::Tester });
-            }
-            self.arrive(
-                Sender::Person,
-                0,
-                Command::ConfigureTeam { seats, workers_max, by: Actor("ada".into()) },
-            );
-        }
-        if self.strikes(|f| f.person_scale) {
-            let role = if self.rng.bool() { Role::Developer } else { Role::Tester };
-            let reason = "as I like it".to_owned();
-            let change = match self.rng.bool() {
-                true => ManualScale::Up { reason },
-                false => ManualScale::Down { reason },
-            };
-            let by = Actor("ada".into());
-            self.arrive(Sender::Person, 0, Command::Scale { role, change, by });
-        }
-        if self.strikes(|f| f.person_rules) {
-            self.rule();
-        }
-        if self.strikes(|f| f.rate_pressure) {
-            let permille = self.rng.u32(600..=1_000);
-            self.arrive(Sender::Host, 0, Command::ReportRateUse { permille });
-        }
-        if self.strikes(|f| f.machine_full) {
-            let mut percent = || self.rng.u64(60..=100);
-            let used = MachineUse {
-                memory_percent: percent(),
-                disk_percent: percent(),
-                inodes_percent: percent(),
-            };
-            self.arrive(Sender::Host, 0, Command::ReportMachine { used });
-        }
+        self.stir();
         if self.strikes(|f| f.person_mends) {
             self.mend();
         }
@@ -121,6 +84,48 @@ impl<R: Rules + Clone> World<R> {
         let delay_ms = if self.rng.bool() { 0 } else { self.rng.u64(0..8_000) };
         if let Some(command) = command {
             self.arrive(Sender::Person, delay_ms, command);
+        }
+    }
+
+    /// The team, the rules and the machine become others.
+    fn stir(&mut self) {
+        if self.strikes(|f| f.person_resize) {
+            let (mut seats, workers_max) = draw::team(&mut self.rng);
+            // Some forget a role that work needs.
+            if self.rng.u8(0..4) == 0 {
+                seats.remove(if self.rng.bool() { &Role::Developer } else { &Role::Tester });
+            }
+            self.arrive(
+                Sender::Person,
+                0,
+                Command::ConfigureTeam { seats, workers_max, by: Actor("ada".into()) },
+            );
+        }
+        if self.strikes(|f| f.person_scale) {
+            let role = if self.rng.bool() { Role::Developer } else { Role::Tester };
+            let reason = "as I like it".to_owned();
+            let change = match self.rng.bool() {
+                true => ManualScale::Up { reason },
+                false => ManualScale::Down { reason },
+            };
+            let by = Actor("ada".into());
+            self.arrive(Sender::Person, 0, Command::Scale { role, change, by });
+        }
+        if self.strikes(|f| f.person_rules) {
+            self.rule();
+        }
+        if self.strikes(|f| f.rate_pressure) {
+            let permille = self.rng.u32(600..=1_000);
+            self.arrive(Sender::Host, 0, Command::ReportRateUse { permille });
+        }
+        if self.strikes(|f| f.machine_full) {
+            let mut percent = || self.rng.u64(60..=100);
+            let used = MachineUse {
+                memory_percent: percent(),
+                disk_percent: percent(),
+                inodes_percent: percent(),
+            };
+            self.arrive(Sender::Host, 0, Command::ReportMachine { used });
         }
     }
 

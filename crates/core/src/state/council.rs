@@ -28,7 +28,8 @@ use crate::failure::FailureKind;
 use crate::gates::{ReviewPolicy, Reviews};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::ledger::{
-    self, Account, Charge, Crew, Drawn, Purpose, Request, Reservation, ReservationId, Unit,
+    self, Account, Charge, Crew, Drawn, Purpose, Request, Reservation, ReservationId, TokenPolicy,
+    Unit,
 };
 use crate::limits;
 use crate::mission::Mission;
@@ -252,11 +253,25 @@ impl State {
         Ok(Event::CouncilConvened { council, task, because, convocation, reservation })
     }
 
+    /// Whether a bill is more than what was set aside for it.
+    fn is_overspent(&self, event: &Event, now: Timestamp) -> bool {
+        let Event::CostCharged { fence, usd, usage, .. } = event else { return false };
+        let charge = self.charge_of(*fence, *usd, tokens_of(usage), now);
+        // Tokens are set aside for a start only, so where they count, they are always more.
+        let TokenPolicy { mission_max, week } = &self.settings.money.tokens;
+        let counts_tokens = mission_max.is_some() || week.is_some();
+        charge.is_some_and(|charge| counts_tokens || self.ledger.settle(&charge).excess > Usd::ZERO)
+    }
+
     /// The attempt that calls a council is paid before it: what it spent beyond its reservation is
     /// not there for the council.
     pub(super) fn pay_before_asking(&self, events: &mut Vec<Event>, ended: Fence, now: Timestamp) {
         let asked = events.iter().position(|event| matches!(event, Event::CouncilConvened { .. }));
         let Some(asked) = asked else { return };
+        // What was reserved and is charged is as spent as before.
+        if !events.iter().any(|event| self.is_overspent(event, now)) {
+            return;
+        }
         let mut ledger = self.ledger.clone();
         let mut failure = None;
         for event in &*events {

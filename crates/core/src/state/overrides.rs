@@ -170,8 +170,13 @@ impl State {
             (OverrideAction::SkipStep { step }, _) => {
                 let last = task.phase(&mission.policy) == Some(*step)
                     && task.next_phase(&mission.policy).is_none();
-                match task.accepted {
-                    None if last => Err(Refusal::NothingToMerge { task: name() }),
+                match (&task.accepted, &task.stage) {
+                    (None, _) if last => Err(Refusal::NothingToMerge { task: name() }),
+                    // After the last step comes the merge, and what it needs is not there.
+                    (Some(_), Stage::Blocked { on }) if last => {
+                        let on = self.task(*on).map_or_else(String::new, |on| on.name().to_owned());
+                        Err(Refusal::Blocked { task: name(), on })
+                    }
                     _ => Ok(()),
                 }
             }

@@ -1,8 +1,10 @@
 //! Dependents of what is taken back (QUE-10): those that wait are blocked, those at work stopped.
 
 use crate::fixture::{M1, World, ann, check, checked, commit, done, task, test_first};
+use kapelle_core::approval::{Order, OverrideAction};
 use kapelle_core::command::RewriteOutcome;
 use kapelle_core::event::Interruption;
+use kapelle_core::flow::Phase;
 use kapelle_core::plan::PlannedTask;
 use kapelle_core::rollback::RollbackRefused;
 use kapelle_core::status::Status;
@@ -144,6 +146,23 @@ fn a_dependent_in_the_merge_queue_is_withdrawn() {
         world.chores();
         assert_eq!(world.working(), ["2".to_owned()].into(), "it begins anew");
     }
+}
+
+/// Seed 1246: skipping the last step of a dependent sent it to be merged, although what it stands
+/// on was being taken back.
+#[test]
+fn no_step_sends_a_dependent_to_be_merged_while_its_need_goes() {
+    let mut world = chain();
+    world.finish("2", done(102, &["b"]));
+    let fence = world.fence_of("2");
+    world.must(Command::FinishChecks { fence, results: check(true) });
+    let command = confirm(&world, "1", &["1"]);
+    world.must(command);
+    let action = OverrideAction::SkipStep { step: Phase::Green };
+    let (task, reason) = (world.task("2").id, "it is fine".to_owned());
+    let order = Order { task, action, reason, by: ann() };
+    let refused = world.send(Command::Override { order: Box::new(order) });
+    assert_eq!(refused, Err(Refusal::Blocked { task: "2".into(), on: "1".into() }));
 }
 
 /// The checks of a dependent at its gate are not waited for.

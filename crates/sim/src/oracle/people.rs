@@ -87,8 +87,10 @@ impl Voices {
                 self.cleared.remove(subject);
                 Ok(())
             }
+            // What it waited for, it does not wait for any more.
             Event::TaskBlocked { task, .. } => {
                 self.asked.remove(&Subject::Start(*task));
+                self.asked.remove(&Subject::Merge(*task));
                 Ok(())
             }
             Event::RollbackStarted { tasks, by, .. } if *by == Actor::kapelle() => {

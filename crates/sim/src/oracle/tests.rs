@@ -78,8 +78,9 @@ fn lease(task: u32, fence: u64, seat: u32) -> Event {
 }
 
 fn without_reservation(mut event: Event) -> Event {
-    if let Event::LeaseGranted { reserved, .. } = &mut event {
+    if let Event::LeaseGranted { reserved, reservation: Some(drawn), .. } = &mut event {
         *reserved = Usd::ZERO;
+        drawn.estimate = Usd::ZERO;
     }
     event
 }

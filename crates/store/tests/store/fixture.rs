@@ -267,6 +267,9 @@ impl Host {
     /// Lets things happen until nothing more will.
     pub fn run_until_settled(&mut self, mission: MissionId) {
         self.resumed = 0;
+        if self.crowded {
+            self.leave_locks_to_time(mission);
+        }
         for _ in 0..10_000 {
             if !self.chore(mission) {
                 return;
@@ -274,6 +277,16 @@ impl Host {
             self.disturb(mission);
         }
         panic!("{mission} does not settle");
+    }
+
+    /// Somebody who is at work is stopped for longer than anybody's locks last.
+    fn leave_locks_to_time(&mut self, mission: MissionId) {
+        let works = |host: &Host| host.engine.state().leases().any(|(_, of)| of.mission == mission);
+        while !works(self) && self.chore(mission) {}
+        self.give(Command::PauseMission { mission, reason: "lunch".into(), by: me() });
+        self.now += 3_600_000;
+        self.give(Command::Tick);
+        self.give(Command::ResumeMission { mission, by: me() });
     }
 
     /// Lets things happen until an agent is at work in the first mission.
