@@ -165,6 +165,20 @@ fn no_step_sends_a_dependent_to_be_merged_while_its_need_goes() {
     assert_eq!(refused, Err(Refusal::Blocked { task: "2".into(), on: "1".into() }));
 }
 
+/// Seeds 14428, 60842: who was lost too often while it was blocked gave up when it was free again,
+/// before anybody had tried.
+#[test]
+fn losses_before_a_block_do_not_count_after_it() {
+    let mut world = chain();
+    world.must(Command::HostStarted);
+    world.must(Command::HostStarted);
+    assert_eq!(world.task("2").lost, 2);
+    let command = confirm(&world, "1", &["1"]);
+    world.must(command);
+    call_off(&mut world, "1");
+    assert_eq!((world.task("2").lost, world.status("2")), (0, Status::InProgress));
+}
+
 /// The checks of a dependent at its gate are not waited for.
 #[test]
 fn a_dependent_at_its_gate_is_stopped() {

@@ -133,6 +133,7 @@ impl Failures {
             }
             Event::TaskUnblocked { task } => {
                 self.blocked.remove(task);
+                self.trial(*task).lost = 0;
             }
             Event::Overridden { order, .. } if order.action == OverrideAction::ForceComplete => {
                 self.blocked.remove(&order.task);

@@ -60,6 +60,8 @@ impl State {
                 self.break_wave(*task, *on);
             }
             Event::TaskUnblocked { task } => {
+                // It goes on from something else, or after people looked: a new row of losses.
+                self.forget_losses(*task);
                 if self.task(*task).is_some_and(|t| t.was_queued) {
                     return self.queue_or_wait(*task);
                 }
