@@ -1,9 +1,11 @@
 //! Hosts that are lost while they work: nobody's failure, and nevertheless not for ever.
 
-use crate::fixture::{M1, World, ann, checked, done, failed, open, task};
+use crate::fixture::{M1, World, ann, checked, done, failed, open, task, test_first};
+use kapelle_core::approval::{Order, OverrideAction};
 use kapelle_core::escalation::{EscalationPolicy, HumanBecause, InvalidEscalation, Next, Trouble};
 use kapelle_core::event::Interruption;
 use kapelle_core::failure::FailureKind;
+use kapelle_core::flow::Phase;
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::{InvalidPolicy, Policy};
 use kapelle_core::status::Status;
@@ -147,6 +149,23 @@ fn a_bound_that_would_blame_in_company_is_refused() {
     let endless = InvalidEscalation::TooMany { what: "lost_max", found: 101, max: 100 };
     assert_eq!(with(101), refused(endless));
     assert!(with(3).is_ok());
+}
+
+/// Seed 14428: a person skipped the step of a task in the moment of its last loss, and it gave up
+/// before the next step was tried.
+#[test]
+fn what_a_person_moves_on_has_a_new_row_of_losses() {
+    let mut world = World::with(vec![task("1", &[])], test_first());
+    world.chores();
+    for _ in 0..4 {
+        world.restart();
+    }
+    assert_eq!(world.task("1").lost, 4);
+    let action = OverrideAction::SkipStep { step: Phase::Red };
+    let (task, reason) = (world.task("1").id, "the tests are there".to_owned());
+    let order = Box::new(Order { task, action, reason, by: ann() });
+    world.must(Command::Override { order });
+    assert_eq!(world.task("1").lost, 0);
 }
 
 /// Whoever stops Kapelle with Ctrl-C every evening has lost no host: nothing counts against the

@@ -207,10 +207,12 @@ impl Failures {
             | Event::OperationCompleted { task, .. }
             | Event::TaskRequeued { task, .. } => self.trial(*task).lost = 0,
             Event::Overridden { order, .. } => match order.action {
-                OverrideAction::ForceComplete | OverrideAction::Reset { .. } => {
+                OverrideAction::ForceComplete
+                | OverrideAction::Reset { .. }
+                | OverrideAction::SkipStep { .. } => {
                     self.trial(order.task).lost = 0;
                 }
-                OverrideAction::SkipStep { .. } | OverrideAction::Reassign { .. } => {}
+                OverrideAction::Reassign { .. } => {}
             },
             _ => {}
         }

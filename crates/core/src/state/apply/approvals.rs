@@ -290,6 +290,7 @@ impl State {
     }
 
     fn skip(&mut self, id: TaskId, step: Phase) {
+        self.forget_losses(id);
         self.with_task(id, |t| {
             t.skipped.insert(step);
         });
