@@ -1,6 +1,7 @@
 //! Commands: what people, hosts and the clock ask of the engine.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::approval::{Order, PersonRole, Subject};
 use crate::breaker::BreakerKey;
@@ -353,7 +354,7 @@ pub enum AttemptOutcome {
     /// The agent says that it is done. `change` is what was really in the tree.
     Done {
         change: Option<Commit>,
-        touched: Vec<String>,
+        touched: Arc<Vec<String>>,
     },
     Asked {
         question: Question,
@@ -429,7 +430,7 @@ pub enum LaneOutcome {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RewriteOutcome {
-    Written { change: Commit, touched: Vec<String> },
+    Written { change: Commit, touched: Arc<Vec<String>> },
     Conflict { paths: Vec<String> },
 }
 

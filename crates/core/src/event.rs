@@ -222,7 +222,7 @@ pub enum Event {
         task: TaskId,
         fence: Fence,
         change: Commit,
-        touched: Vec<String>,
+        touched: Arc<Vec<String>>,
     },
     AttemptFailed {
         task: TaskId,
@@ -635,7 +635,7 @@ pub enum Event {
         task: TaskId,
         fence: Fence,
         change: Commit,
-        touched: Vec<String>,
+        touched: Arc<Vec<String>>,
     },
     /// Somebody else moved the branch on; whatever was built is built anew on its tip.
     TargetMoved {

@@ -286,7 +286,12 @@ impl Task {
         self.told = 0;
     }
 
-    pub(crate) fn touch(&mut self, files: &[String]) {
+    pub(crate) fn touch(&mut self, files: &Arc<Vec<String>>) {
+        // Most tasks have one attempt, and git names files in order: then the list is its own.
+        if self.touched.is_empty() && files.is_sorted_by(|one, next| one < next) {
+            self.touched = Arc::clone(files);
+            return;
+        }
         let touched = Arc::make_mut(&mut self.touched);
         touched.reserve_exact(files.len());
         touched.extend(files.iter().cloned());

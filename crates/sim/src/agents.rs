@@ -178,7 +178,7 @@ impl<R: Rules + Clone> World<R> {
             if !matches!(phase, Phase::Refactor | Phase::Verify | Phase::Complete) {
                 self.oracle.note_sin(fence, "changed nothing");
             }
-            return AttemptOutcome::Done { change: None, touched: Vec::new() };
+            return AttemptOutcome::Done { change: None, touched: Vec::new().into() };
         }
         let red = phase.expects() == Expectation::SomeCheckFails;
         let (own, other) = if red { ("tests", "src/a") } else { ("src", "tests/a") };
@@ -199,6 +199,6 @@ impl<R: Rules + Clone> World<R> {
         if red && self.strikes(|f| f.agent_mocks) {
             self.repo.note_mocks(&change);
         }
-        AttemptOutcome::Done { change: Some(change), touched }
+        AttemptOutcome::Done { change: Some(change), touched: touched.into() }
     }
 }

@@ -51,7 +51,10 @@ impl<R: Rules + Clone> World<R> {
         }
         let passes = self.repo.passes(onto) && self.repo.passes(change);
         let change = self.repo.commit(&[onto], Passed::from(passes));
-        RewriteOutcome::Written { change, touched: vec![format!("src/{}", self.rng.u8(0..4))] }
+        RewriteOutcome::Written {
+            change,
+            touched: vec![format!("src/{}", self.rng.u8(0..4))].into(),
+        }
     }
 
     pub(crate) fn revert(
@@ -71,7 +74,7 @@ impl<R: Rules + Clone> World<R> {
             let passes = self.repo.passes(&at) && !self.strikes(|f| f.clash);
             at = self.repo.commit(&[&at], Passed::from(passes));
         }
-        Ok(RewriteOutcome::Written { change: at, touched: vec!["src/0".into()] })
+        Ok(RewriteOutcome::Written { change: at, touched: vec!["src/0".into()].into() })
     }
 
     /// Somebody wants a task of some mission taken back, alone or with all that hangs on it.

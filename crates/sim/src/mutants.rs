@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kapelle_core::breaker::Breaker;
 use kapelle_core::command::{AdvanceOutcome, AttemptOutcome, CheckResult};
@@ -112,11 +113,11 @@ impl Planted {
             (
                 Mutant::Trespass,
                 Command::FinishAttempt { outcome: AttemptOutcome::Done { touched, .. }, .. },
-            ) => touched.clear(),
+            ) => *touched = Arc::default(),
             (
                 Mutant::Wanderer,
                 Command::FinishAttempt { outcome: AttemptOutcome::Done { touched, .. }, .. },
-            ) => touched.retain(|path| !path.starts_with("elsewhere/")),
+            ) => Arc::make_mut(touched).retain(|path| !path.starts_with("elsewhere/")),
             (
                 Mutant::Gullible,
                 Command::FinishAttempt {

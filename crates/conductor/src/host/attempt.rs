@@ -232,7 +232,7 @@ impl Host {
                     Some(change) => self.repo.changed_paths(work.since, change).await?,
                     None => Vec::new(),
                 };
-                AttemptOutcome::Done { change, touched }
+                AttemptOutcome::Done { change, touched: touched.into() }
             }
             Word::Asks(question) => {
                 let change = self.change(work, model).await?;

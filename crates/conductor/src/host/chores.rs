@@ -78,7 +78,7 @@ impl Host {
             Rewrite::Conflict { paths } => RewriteOutcome::Conflict { paths },
             Rewrite::Written { commit: change, touched } => {
                 self.repo.hold(&format!("rewritten/{fence}"), &change).await?;
-                RewriteOutcome::Written { change, touched }
+                RewriteOutcome::Written { change, touched: touched.into() }
             }
         };
         Ok(Command::FinishRewrite { fence, outcome })

@@ -161,7 +161,7 @@ fn took_minutes(tasks: &[PlannedTask], agents: u32, mut failing: BTreeSet<String
             true => AttemptOutcome::Failed(Failure::new(FailureKind::AgentError, "it broke")),
             false => {
                 let change = Some(commit(u64::from(task.0) + 2));
-                AttemptOutcome::Done { change, touched: vec!["a".into()] }
+                AttemptOutcome::Done { change, touched: vec!["a".into()].into() }
             }
         };
         play.send(Command::FinishAttempt { fence, outcome, spent: Spending::default() });

@@ -14,6 +14,9 @@ use kapelle_core::{
 
 const FOREVER_MS: u64 = 1 << 50;
 
+/// A command takes a few microseconds, and whoever is interrupted waits for some milliseconds.
+const INTERRUPTED: Duration = Duration::from_micros(250);
+
 pub struct World {
     engine: Engine,
     journal: Vec<Record>,
@@ -21,7 +24,10 @@ pub struct World {
     /// Made beforehand: what the world answers is not what is measured.
     commits: Vec<Commit>,
     merged: u32,
+    missions: u32,
     took: Took,
+    /// Of these, the commands in whose time somebody else had the processor.
+    interrupted: Took,
     /// What the records of a command are written to.
     written: Vec<u8>,
 }
@@ -34,6 +40,14 @@ pub struct Took {
     pub deciding: Duration,
     /// To write their events as JSON, right after, as the conductor does.
     pub writing: Duration,
+}
+
+impl Took {
+    fn add(&mut self, deciding: Duration, writing: Duration) {
+        self.commands += 1;
+        self.deciding += deciding;
+        self.writing += writing;
+    }
 }
 
 pub fn commit(number: u64) -> Commit {
@@ -83,26 +97,36 @@ pub fn open(number: u32, tasks: Vec<PlannedTask>) -> Command {
 impl World {
     /// Tasks without dependencies, in missions of the largest size that a plan may have.
     pub fn with_tasks(tasks: u32) -> World {
-        // Room for all that follows, so that growing is not measured either.
-        let journal = Vec::with_capacity(tasks as usize * 12 + 100);
-        let running = VecDeque::new();
-        let commits = (0..u64::from(tasks)).map(|number| commit(number + 2)).collect();
-        let (engine, merged) = (Engine::recover([]), 0);
-        let (took, written) = (Took::default(), Vec::new());
-        let mut world = World { engine, journal, running, commits, merged, took, written };
+        let mut world = World {
+            engine: Engine::recover([]),
+            journal: Vec::new(),
+            running: VecDeque::new(),
+            commits: Vec::new(),
+            merged: 0,
+            missions: 0,
+            took: Took::default(),
+            interrupted: Took::default(),
+            written: Vec::new(),
+        };
         let seats = BTreeMap::from([(Role::Developer, 8)]);
         world.send(Command::ConfigureTeam { seats, workers_max: 8, by: Actor("ada".into()) });
+        world.add_tasks(tasks);
+        world
+    }
+
+    /// More of them.
+    pub fn add_tasks(&mut self, tasks: u32) {
+        // Room for all that follows, so that growing is not measured either.
+        self.journal.reserve(tasks as usize * 12 + 100);
+        self.commits.extend((0..u64::from(tasks)).map(|number| commit(number + 2)));
         let mut left = tasks;
-        for number in 1.. {
+        while left > 0 {
             let size = left.min(10_000);
             let plans = (0..size).map(|n| task(format!("t{n}"), Vec::new())).collect();
-            world.send(open(number, plans));
+            self.missions += 1;
+            self.send(open(self.missions, plans));
             left -= size;
-            if left == 0 {
-                break;
-            }
         }
-        world
     }
 
     /// Makes the branches of the missions, and lets their first tasks start.
@@ -113,12 +137,22 @@ impl World {
     }
 
     /// Goes on until this many more tasks are merged.
-    #[inline(never)]
     pub fn finish(&mut self, tasks: u32) -> Took {
-        self.took = Took::default();
+        (self.took, self.interrupted) = Default::default();
         let wanted = self.merged + tasks;
         while self.merged < wanted && self.step() {}
         self.took
+    }
+
+    /// The same, without the commands that were interrupted: for few and short ones, of which none
+    /// takes long by itself.
+    pub fn finish_undisturbed(&mut self, tasks: u32) -> Took {
+        let (all, interrupted) = (self.finish(tasks), self.interrupted);
+        Took {
+            commands: all.commands - interrupted.commands,
+            deciding: all.deciding - interrupted.deciding,
+            writing: all.writing - interrupted.writing,
+        }
     }
 
     /// One command, if anything is under way.
@@ -140,10 +174,11 @@ impl World {
         let decided = Instant::now();
         self.written.clear();
         write(&batch.records, &mut self.written);
-        let written = decided.elapsed();
-        self.took.commands += 1;
-        self.took.deciding += decided - started;
-        self.took.writing += written;
+        let (deciding, writing) = (decided - started, decided.elapsed());
+        self.took.add(deciding, writing);
+        if deciding.max(writing) > INTERRUPTED {
+            self.interrupted.add(deciding, writing);
+        }
         self.journal.append(&mut batch.records);
         let actions = self.engine.committed(batch);
         assert!(actions.replies.iter().all(|(_, reply)| reply.is_ok()), "{:?}", actions.replies);
@@ -157,7 +192,8 @@ impl World {
             }
             Effect::RunAttempt { .. } => {
                 let change = self.commits.pop();
-                let outcome = AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()] };
+                let outcome =
+                    AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()].into() };
                 Command::FinishAttempt { fence, outcome, spent: Spending::default() }
             }
             Effect::BuildLane { changes, .. } => {

@@ -4,6 +4,7 @@
 //! nobody is, everybody who is a person may. An approval holds for the commit that was seen.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::State;
 use super::decide::Decision;
@@ -220,13 +221,14 @@ pub(super) fn assess(rules: &ApprovalPolicy, task: &Task, touched: &[String]) ->
 }
 
 /// As many of the touched files as are named one by one; those that risk most are among them.
-pub(super) fn told_of(mission: &Mission, touched: &[String]) -> Vec<String> {
-    let mut named: Vec<String> = touched.to_vec();
-    if let (Some(rules), true) =
-        (&mission.policy.approvals, touched.len() > limits::TOUCHED_PATHS_MAX)
-    {
+pub(super) fn told_of(mission: &Mission, touched: &Arc<Vec<String>>) -> Arc<Vec<String>> {
+    if touched.len() <= limits::TOUCHED_PATHS_MAX {
+        return Arc::clone(touched);
+    }
+    let mut named = touched.to_vec();
+    if let Some(rules) = &mission.policy.approvals {
         named.sort_by_cached_key(|path| Reverse(rules.risk_of_file(path)));
     }
     named.truncate(limits::TOUCHED_PATHS_MAX);
-    named
+    Arc::new(named)
 }

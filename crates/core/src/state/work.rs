@@ -4,6 +4,7 @@
 //! phase, and then the checks decide.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::approvals::told_of;
 use super::decide::Decision;
@@ -74,7 +75,7 @@ impl State {
         &self,
         lease: &Lease,
         fence: Fence,
-        (change, touched): (Option<&Commit>, &[String]),
+        (change, touched): (Option<&Commit>, &Arc<Vec<String>>),
         now: Timestamp,
     ) -> Vec<Event> {
         let Ok((task, mission)) = self.task_or_refuse(lease.task) else { return Vec::new() };

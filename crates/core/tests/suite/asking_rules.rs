@@ -97,7 +97,7 @@ fn a_change_that_was_written_anew_is_approved_anew() {
         }
     }
     let (fence, change) = (world.fence_of("1"), commit(9));
-    let outcome = RewriteOutcome::Written { change, touched: paths };
+    let outcome = RewriteOutcome::Written { change, touched: paths.into() };
     world.must(Command::FinishRewrite { fence, outcome });
     assert_eq!(world.status("1"), Status::ReadyForReview);
     assert!(world.running.is_empty(), "it is not in the queue: {:?}", world.running);

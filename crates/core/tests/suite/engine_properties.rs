@@ -371,7 +371,7 @@ proptest! {
                     };
                     let agent = world.state().lease(fence).unwrap().agent;
                     let (touched, change) = (vec![path(*file)], Some(commit(1_000 + fence.0)));
-                    let outcome = AttemptOutcome::Done { change, touched };
+                    let outcome = AttemptOutcome::Done { change, touched: touched.into() };
                     let spent = Spending::default();
                     let events = world.must(Command::FinishAttempt { fence, outcome, spent });
                     let own = site.territories.get(&agent.seat);

@@ -67,7 +67,7 @@ fn a_failure_says_what_is_done_about_it() {
 fn tests_that_fail_have_three_rounds_of_their_own() {
     let mut world = World::with(vec![task("1", &[])], checked());
     world.chores();
-    world.finish("1", AttemptOutcome::Done { change: None, touched: Vec::new() });
+    world.finish("1", AttemptOutcome::Done { change: None, touched: Vec::new().into() });
     world.wait(0);
     for round in 1..=4 {
         world.finish("1", done(5 + round, &["a"]));

@@ -122,7 +122,7 @@ fn a_report_without_all_checks_is_a_failed_chore() {
     };
     let checks = vec![check("build"), check("test")];
     let mut played = Played::new(Policy { checks, ..Policy::default() });
-    played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new() });
+    played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new().into() });
     let built = CheckResult { name: "build".into(), passed: true, ..CheckResult::default() };
     let fence = played.started(|effect| matches!(effect, Effect::RunChecks { .. }));
     for results in [vec![], vec![built]] {
@@ -157,7 +157,7 @@ fn a_restarted_host_gets_its_chores_again() {
     let (name, command) = ("test".into(), "true".into());
     let check = Check { name, command, timeout_ms: 1, reading: Reading::default() };
     let mut played = Played::new(Policy { checks: vec![check], ..Policy::default() });
-    played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new() });
+    played.finish(AttemptOutcome::Done { change: Some(commit(1)), touched: Vec::new().into() });
     let checks = |effect: &Effect| matches!(effect, Effect::RunChecks { .. });
     let forgotten = played.started(checks);
     played.accept(Command::HostStarted);

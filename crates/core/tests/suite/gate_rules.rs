@@ -150,7 +150,7 @@ fn a_phase_that_has_nothing_to_change_is_accepted_on_what_there_is() {
         let mut world = begun(Policy { flow: vec![Phase::Green, phase], ..read() });
         let passing = || result(outcome(&[("unit", Passed)]));
         assert!(is_accepted(&green(&mut world, passing())));
-        let nothing = AttemptOutcome::Done { change: None, touched: Vec::new() };
+        let nothing = AttemptOutcome::Done { change: None, touched: Vec::new().into() };
         world.finish("1", nothing);
         assert_eq!(world.task("1").last_failure, None, "{phase}");
         let events = judged(&mut world, passing());

@@ -322,7 +322,7 @@ fn a_conflict_is_tried_alone_then_rebased_once_and_then_a_person_is_asked() {
     assert_eq!(told, Some("conflicts with the target and is being rebased".into()));
     let fence = world.fence_of("2");
     let (change, touched) = (commit(77), vec!["a".to_owned()]);
-    let outcome = RewriteOutcome::Written { change, touched };
+    let outcome = RewriteOutcome::Written { change, touched: touched.into() };
     world.must(Command::FinishRewrite { fence, outcome });
     conflict(&mut world, "2");
     assert_eq!(world.status("2"), Status::Blocked);

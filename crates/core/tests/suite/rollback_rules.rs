@@ -57,7 +57,7 @@ fn a_rollback_goes_through_the_merge_queue_and_the_rest_is_proposed_anew() {
     let revert = &reverts[0];
     assert_eq!((&revert.commits[..], &revert.onto), (&[commit(101)][..], &commit(1)));
     assert_eq!(revert.message, "Rollback task 1");
-    let outcome = RewriteOutcome::Written { change: commit(7), touched: vec!["a".into()] };
+    let outcome = RewriteOutcome::Written { change: commit(7), touched: vec!["a".into()].into() };
     world.must(Command::FinishRewrite { fence, outcome });
     world.build("1", 7);
     let fence = world.fence_of("1");
@@ -95,7 +95,7 @@ fn an_overlapping_task_goes_when_confirmed_and_what_stays_passes() {
     let command = confirm(&world, "2", &["2"]);
     world.must(command);
     let fence = world.fence_of("2");
-    let outcome = RewriteOutcome::Written { change: commit(7), touched: vec!["a".into()] };
+    let outcome = RewriteOutcome::Written { change: commit(7), touched: vec!["a".into()].into() };
     world.must(Command::FinishRewrite { fence, outcome });
     world.build("2", 7);
     for _ in 0..2 {
@@ -186,7 +186,8 @@ fn a_reversal_that_conflicts_in_its_lane_is_written_anew() {
     let command = roll_back(&world, "1");
     world.must(command);
     let fence = world.fence_of("1");
-    let written = |number| RewriteOutcome::Written { change: commit(number), touched: Vec::new() };
+    let written =
+        |number| RewriteOutcome::Written { change: commit(number), touched: Vec::new().into() };
     world.must(Command::FinishRewrite { fence, outcome: written(7) });
     let (fence, task) = (world.fence_of("1"), world.task("1").id);
     let outcome = LaneOutcome::Conflict { task, paths: vec!["a".into()] };

@@ -241,7 +241,7 @@ fn a_dead_task_blocks_all_that_need_it_and_nothing_else() {
 fn done_without_a_change_is_a_failure() {
     let mut world = World::with(vec![task("1", &[])], Policy::default());
     world.chores();
-    world.finish("1", AttemptOutcome::Done { change: None, touched: Vec::new() });
+    world.finish("1", AttemptOutcome::Done { change: None, touched: Vec::new().into() });
     assert_eq!(world.task("1").failures.get(&FailureKind::ValidationFailed), Some(&1));
 }
 

@@ -172,7 +172,7 @@ fn no_sub_agent_starts_while_the_watchdog_holds() {
         world.send(start(fence, None, Some(1))),
         Err(Refusal::Money(ledger::Refusal::Halted { .. }))
     ));
-    let outcome = AttemptOutcome::Done { change: None, touched: Vec::new() };
+    let outcome = AttemptOutcome::Done { change: None, touched: Vec::new().into() };
     let spent = Spending::default();
     assert!(world.send(Command::FinishAttempt { fence, outcome, spent }).is_ok());
 }

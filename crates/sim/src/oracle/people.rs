@@ -55,7 +55,7 @@ impl Voices {
                 Ok(())
             }
             Event::ChangeRebased { task, touched, .. } => {
-                self.touched.insert(*task, touched.clone());
+                self.touched.insert(*task, touched.to_vec());
                 self.renew(*task, facts)
             }
             Event::PhaseAccepted { task, .. } => self.weigh(*task, facts),

@@ -1,10 +1,11 @@
 //! The next task of a team, durable, with few and with a million waiting.
 
 use std::sync::mpsc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use kapelle_core::{Event, Record, Seq};
-use kapelle_store::{Location, Writer};
+use kapelle_store::{Location, Reader, Writer};
 
 use crate::report::{Goal, Report, percentile};
 use crate::rounds::{Rounds, rounds};
@@ -12,15 +13,26 @@ use crate::world::World;
 
 const FEW: u32 = 10_000;
 const MANY: u32 = 1_000_000;
-const ROUNDS: usize = 10;
-const CLAIMS: usize = 100;
+const ROUNDS: usize = 8;
+/// Long enough for what is folded behind them to be felt by those who come after, and for a
+/// hundredth to be more than a few.
+const CLAIMS: u32 = 1_000;
+/// A log that is as long as it gets is written to more quickly than one that grows.
+const WARMING: u32 = 2_000;
+/// How often somebody who waits for the search looks.
+const LOOK: Duration = Duration::from_millis(5);
 
 pub fn measure(report: &mut Report) {
     let dir = tempfile::tempdir().unwrap();
-    let team = |tasks, name| Team::with_waiting(tasks, Location::sqlite(&dir.path().join(name)));
+    let team = |tasks, name| {
+        let mut team = Team::with_waiting(tasks, Location::sqlite(&dir.path().join(name)));
+        team.claims(WARMING);
+        team
+    };
     let (mut few, mut many) = (team(FEW, "few"), team(MANY, "many"));
     let Rounds { kept, disturbed } = rounds(ROUNDS, || {
-        let (before, many, after) = (few.claims(), many.claims(), few.claims());
+        let claimed = (few.claims(CLAIMS), many.claims(CLAIMS), few.claims(CLAIMS));
+        let (before, many, after) = claimed;
         let agreed = (percentile(before.clone(), 50), percentile(after.clone(), 50));
         (agreed.0, (many, [before, after].concat()), agreed.1)
     });
@@ -45,26 +57,33 @@ pub fn measure(report: &mut Report) {
 /// A team at work, with its store.
 pub struct Team {
     world: World,
+    location: Location,
     writer: Writer,
     head: Seq,
 }
 
 impl Team {
     pub fn with_waiting(tasks: u32, location: Location) -> Team {
-        let writer = Writer::open(location).unwrap();
-        let mut team = Team { world: World::with_tasks(tasks), writer, head: Seq(0) };
+        let writer = Writer::open(location.clone()).unwrap();
+        let mut team = Team { world: World::with_tasks(tasks), location, writer, head: Seq(0) };
         team.append();
         team.rest();
         team.world.begin();
         team.world.finish(8);
         team.append();
+        team.rest();
         team
     }
 
-    /// The times from one task's end to the next one's claim on disk, decisions included.
-    fn claims(&mut self) -> Vec<f64> {
+    /// The times from one task's end to the next one's claim on disk, decisions included. As many
+    /// come as are claimed, so that as many wait as before. What is folded and made searchable
+    /// behind them is waited for, so that nobody else pays for it.
+    fn claims(&mut self, claims: u32) -> Vec<f64> {
+        self.world.add_tasks(claims);
+        self.append();
+        self.settle();
         let mut times = Vec::new();
-        while times.len() < CLAIMS {
+        while times.len() < claims as usize {
             let started = Instant::now();
             let records = self.turn();
             let took = started.elapsed().as_secs_f64();
@@ -72,6 +91,7 @@ impl Team {
                 times.push(took);
             }
         }
+        self.settle();
         times
     }
 
@@ -86,6 +106,15 @@ impl Team {
         let (told, heard) = mpsc::channel();
         self.writer.flush(move |done| told.send(done).unwrap());
         heard.recv().unwrap().unwrap();
+    }
+
+    /// Waits until nothing is left to be done: the search has caught up, too.
+    fn settle(&self) {
+        self.rest();
+        let reader = Reader::open(self.location.clone()).unwrap();
+        while reader.searchable().unwrap() < self.head {
+            thread::sleep(LOOK);
+        }
     }
 
     fn append(&mut self) -> Vec<Record> {

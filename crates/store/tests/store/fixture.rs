@@ -420,7 +420,7 @@ impl Host {
                 let (change, touched) = (self.commit(), vec!["src/lib.rs".to_owned()]);
                 let outcome = match self.chance(30) {
                     true => RewriteOutcome::Conflict { paths: touched },
-                    false => RewriteOutcome::Written { change, touched },
+                    false => RewriteOutcome::Written { change, touched: touched.into() },
                 };
                 Command::FinishRewrite { fence, outcome }
             }
@@ -465,9 +465,9 @@ impl Host {
             }
             // What others have touched since cannot be taken back.
             _ if self.crowded => {
-                AttemptOutcome::Done { change, touched: vec![format!("src/{fence}.rs")] }
+                AttemptOutcome::Done { change, touched: vec![format!("src/{fence}.rs")].into() }
             }
-            _ => AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()] },
+            _ => AttemptOutcome::Done { change, touched: vec!["src/lib.rs".into()].into() },
         };
         let usd = if self.chance(50) { Usd::cents(300) } else { Usd::micros(12_345) };
         let model = "demo".to_owned();
