@@ -4,7 +4,7 @@ use kapelle_core::Seq;
 use tokio_postgres::Row;
 
 use super::lead::fenced;
-use super::link::{Link, Param};
+use super::link::{LIGHTLY, Link, Param};
 use crate::backend::Told;
 use crate::error::Error;
 use crate::journal::Epoch;
@@ -73,9 +73,10 @@ pub(super) fn told(link: &Link) -> Result<Option<Told>, Error> {
 /// could not end, or would leave a session on the server that holds its lock.
 const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '2s'";
 
-/// A transaction that needs the tables, and does not wait for the disk.
-const BESIDE_READERS: &str =
-    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '2s'";
+/// Begins a transaction that needs the tables, and does not wait for the disk.
+fn beside_readers() -> String {
+    format!("{LIGHTLY}; {LOCK_PATIENCE}")
+}
 
 /// Empty tables. Those that have the right form stay: people lean views of their own on them.
 pub(super) fn create_anew(link: &Link, schema: &str) -> Result<(), Error> {
@@ -125,7 +126,7 @@ pub(super) fn write(
     }
     let told: Vec<Param<'_>> = vec![Box::new(channel), Box::new(word(to))];
     statements.push((NOTIFY, told));
-    let written = fenced(link, claimed, BESIDE_READERS, statements);
+    let written = fenced(link, claimed, &beside_readers(), statements);
     written.map_err(|error| match (error, watermark(link)) {
         (stale @ Error::StaleEpoch { .. }, _) => stale,
         (_, Ok(actual)) if actual != from => Error::Overtaken { expected: from, actual },
@@ -135,7 +136,7 @@ pub(super) fn write(
 
 pub(super) fn complain(link: &Link, claimed: Epoch, why: &str) -> Result<(), Error> {
     let sql = "UPDATE projection_watermark SET complaint = $1";
-    fenced(link, claimed, BESIDE_READERS, vec![(sql, vec![Box::new(why)])])
+    fenced(link, claimed, &beside_readers(), vec![(sql, vec![Box::new(why)])])
 }
 
 pub(super) fn complaint(link: &Link) -> Result<Option<String>, Error> {
