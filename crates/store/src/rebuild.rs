@@ -14,6 +14,7 @@ use crate::lock::Holder;
 use crate::lost;
 use crate::open::{open, open_read_only};
 use crate::projections;
+use crate::search;
 use crate::snapshot::head_at;
 use crate::tables::{VERSION, VIEWS, WATERMARK, all};
 use crate::transfer::open_alone;
@@ -88,15 +89,18 @@ fn made_anew(
     mut backend: Box<dyn Backend>,
     (before, repaired): (Vec<Fingerprint>, Vec<Repaired>),
 ) -> Result<Rebuilt, Error> {
-    let seq = projections::rebuild(&mut *backend)?;
+    let fold = projections::rebuild(&mut *backend)?;
     let search = match backend.trouble_with_search()? {
         Some(why) => Some(search_anew(&mut *backend, why)?),
         None => None,
     };
+    let (_, epoch) = backend.look()?;
+    search::catch_up(&mut *backend, epoch, &fold)?;
+    let seq = fold.seq();
     Ok(Rebuilt { seq, before, after: fingerprints(&*backend)?, repaired, search })
 }
 
-/// What the journal tells is made searchable by the next writer, from its first record on.
+/// Knows only what no record tells.
 fn search_anew(backend: &mut dyn Backend, why: String) -> Result<Search, Error> {
     let (_, epoch) = backend.look()?;
     let Kept { documents, whole } = backend.kept_documents()?;

@@ -20,7 +20,7 @@ use crate::lost;
 use crate::open::open;
 use crate::projections;
 use crate::reader::Reader;
-use crate::search::Document;
+use crate::search::{self, Document};
 
 mod bounds;
 
@@ -135,8 +135,9 @@ fn row(number: u64, text: &str) -> Result<Row, Error> {
     Ok(Row { seq, at, epoch, body, hash: hash.0.to_vec() })
 }
 
-/// Writes lines of an export into an empty store, and folds its tables. All of them arrive, or
-/// none. A store that has this very history already is as good as one that was empty.
+/// Writes lines of an export into an empty store, folds its tables and makes it searchable. All of
+/// them arrive, or none. A store that has this very history already is as good as one that was
+/// empty.
 pub fn import(
     from: &mut impl BufRead,
     extent: Extent,
@@ -230,9 +231,9 @@ fn refuse_other_end(line: u64, told: &Ended, head: Head) -> Result<(), Error> {
     Err(Error::Import { line, why })
 }
 
-/// Copies a whole store into an empty one, and folds its tables: all of it arrives, or nothing. A
-/// store that has this very history already gets the blobs and notes that it lacks. The source stays
-/// as it is; its epoch is claimed, so that nobody can append to it meanwhile.
+/// Copies a whole store into an empty one, folds its tables and makes it searchable: all of it
+/// arrives, or nothing. A store that has this very history already gets the blobs and notes that it
+/// lacks. The source stays as it is; its epoch is claimed, so that nobody can append to it meanwhile.
 pub fn carry_over(
     from: impl Into<Location>,
     to: impl Into<Location>,
@@ -308,7 +309,9 @@ fn refuse_other(there: Head, head: Head) -> Result<(), Error> {
 }
 
 fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carried, Error> {
-    projections::rebuild(backend)?;
+    let fold = projections::rebuild(backend)?;
+    let (_, epoch) = backend.look()?;
+    search::catch_up(backend, epoch, &fold)?;
     Ok(Carried { head, blobs, tables: fingerprints(backend)?, notes_lost: false })
 }
 

@@ -71,6 +71,8 @@ fn an_export_is_a_whole_project_again() {
     assert_eq!(again.json(&["import", &file])["head_hash"], head);
     assert_eq!(self::head(&again), head);
     assert_eq!(again.json(&["tasks"]), tasks);
+    let found = again.kapelle(&["search", "merged"]).expect(0);
+    assert!(found.stdout.contains("merged") && found.stderr.is_empty(), "{}", found.stderr);
     // Whoever was interrupted at the very end, or does not know, may ask again.
     assert_eq!(again.json(&["import", &file])["head_hash"], head);
 

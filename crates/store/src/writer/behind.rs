@@ -34,9 +34,6 @@ const LULL: Duration = Duration::from_millis(5);
 /// What is read back from the journal is folded in batches of this size.
 const FOLD_RECORDS_MAX: usize = 10_000;
 
-/// An append waits for at most one such batch.
-const SEARCH_RECORDS_MAX: usize = 500;
-
 /// The search waits for a lull. Under load it gets one batch in so long, which costs less than a
 /// hundredth of the time.
 const SEARCH_UNDER_LOAD: Duration = Duration::from_secs(1);
@@ -309,18 +306,10 @@ impl Behind {
     /// Makes one batch of records searchable, as far as they are folded.
     fn extend_search(&mut self) -> Result<(), Error> {
         let Some(fold) = &self.fold else { return Ok(()) };
-        let after = self.store.searchable()?;
-        let rows = self.store.rows(after, SEARCH_RECORDS_MAX)?;
-        let mut documents = Vec::new();
-        let mut mark = after;
-        for row in rows.iter().filter(|row| row.seq.cast_unsigned() <= fold.seq().0) {
-            let record = row.record()?;
-            mark = record.seq;
-            documents.extend(search::documents(fold.state(), &record, row.event_type()));
-        }
-        let complete = mark >= fold.seq();
-        if mark > after {
-            self.index(documents, mark)?;
+        let mut complete = true;
+        if let Some((documents, reached)) = search::untold(&*self.store, fold)? {
+            complete = reached >= fold.seq();
+            self.index(documents, reached)?;
         }
         self.unsearchable_since = (!complete).then(Instant::now);
         Ok(())

@@ -283,6 +283,36 @@ fn a_move_that_is_repeated_carries_what_came_since() {
     }
 }
 
+/// Whoever moves a project goes on looking for things in it, also before its next run.
+#[test]
+fn what_has_arrived_can_be_searched_at_once() {
+    let records = fixture::history(33, 12);
+    assert!(records.len() > 600, "{}: more than one batch of the search", records.len());
+    let [from, _] = fixture::places();
+    fixture::write(&from.location, &records, 100);
+    let log = Document { kind: Kind::Log, ..note("attempt 1", 8, "the log of milk") };
+    keep(&from.location, b"blob", vec![note("note", 9, "remember the milk"), log]);
+    let lines = exported(&from.location);
+    let found = |location: &Location, text: &str| {
+        let reader = Reader::open(location).unwrap();
+        assert_eq!(reader.searchable().unwrap(), Seq(records.len() as u64), "{location}");
+        reader.search(&Query { text: text.into(), ..Query::default() }).unwrap()
+    };
+    let [merged, printed] = ["merged", "1 test"].map(|text| found(&from.location, text));
+    assert!(!merged.is_empty() && !printed.is_empty());
+    let [one, other] = fixture::places();
+    let [third, last] = fixture::places();
+    for [moved, imported] in [[&one, &other], [&last, &third]] {
+        carry_over(&from.location, &moved.location).unwrap();
+        import(&mut &lines[..], Extent::Whole, &imported.location).unwrap();
+        for to in [&moved.location, &imported.location] {
+            assert_eq!(found(to, "merged"), merged, "{to}");
+            assert_eq!(found(to, "1 test"), printed, "{to}");
+        }
+        assert_eq!(found(&moved.location, "milk").len(), 2, "{}", moved.name);
+    }
+}
+
 /// A broken history is not carried on.
 #[test]
 fn a_broken_history_stays_where_it_is() {
