@@ -60,9 +60,6 @@ pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
     let from = project.location()?;
     let name = args.project.as_deref().or(project.config.store.project.as_deref());
     let to = project.place_of_store(Some(&args.to), name)?.with(project.config.store.durability());
-    if from == to {
-        return Err(Problem::usage("the store is there already"));
-    }
     let carried = carry_over(&from, &to).map_err(|error| match error {
         AuditError::Broken(broken) => Problem::new(Exit::Failed, broken)
             .hint("a broken history is not moved; restore the store from a backup"),

@@ -37,6 +37,8 @@ pub enum Error {
     TooLarge { what: &'static str, bytes: usize, max: usize },
     #[error("the store has {records} records already; it has to be empty for this")]
     NotEmpty { records: u64 },
+    #[error("the store is there already: {to} is the same place as {from}")]
+    SamePlace { from: String, to: String },
     #[error("line {line} is not a record of a journal: {why}")]
     Import { line: u64, why: String },
     #[error("the export ends after {records} records without saying that this is all of it")]

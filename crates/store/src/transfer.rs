@@ -14,13 +14,13 @@ use crate::backend::{Backend, Row, Writes};
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, fingerprints};
 use crate::journal::{Epoch, Hash, Head};
-use crate::location::Location;
+use crate::location::{Location, Place};
 use crate::lock::Holder;
 use crate::lost;
 use crate::open::open;
-use crate::projections;
 use crate::reader::Reader;
 use crate::search::{self, Document};
+use crate::{postgres, projections, sqlite};
 
 mod bounds;
 
@@ -238,12 +238,12 @@ pub fn carry_over(
     from: impl Into<Location>,
     to: impl Into<Location>,
 ) -> Result<Carried, AuditError> {
-    let from = from.into();
+    let (from, to) = (from.into(), to.into());
+    refuse_same(&from, &to)?;
     let source = open_alone(&from)?;
     // A broken history is not carried on, not even in part. Whoever only reads leaves damaged
     // tables where they are.
     let head = Reader::open(&from)?.verify()?.head;
-    let to = to.into();
     lost::refuse(&to)?;
     let mut target = open(&to)?;
     let there = target.look()?.0;
@@ -259,6 +259,20 @@ pub fn carry_over(
     }
     let notes_lost = !source.kept_documents()?.whole;
     Ok(Carried { notes_lost, ..finished(&mut *target, head, blobs.len())? })
+}
+
+/// A place has many names, and two of them may look like two places. So it is asked what it is,
+/// before anything is claimed.
+fn refuse_same(from: &Location, to: &Location) -> Result<(), Error> {
+    let same = match (&from.place, &to.place) {
+        (Place::Sqlite(one), Place::Sqlite(other)) => sqlite::is_same_file(one, other),
+        (Place::Postgres(one), Place::Postgres(other)) => postgres::is_same_schema(one, other)?,
+        (Place::Sqlite(_), Place::Postgres(_)) | (Place::Postgres(_), Place::Sqlite(_)) => false,
+    };
+    match same {
+        true => Err(Error::SamePlace { from: from.to_string(), to: to.to_string() }),
+        false => Ok(()),
+    }
 }
 
 fn copy(source: &dyn Backend, target: &mut dyn Backend, blobs: &[Blob]) -> Result<(), Error> {
