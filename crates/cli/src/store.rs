@@ -25,7 +25,7 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
         let (seq, tables) = (rebuilt.seq, &rebuilt.after);
         print_json(
             &json!({ "seq": seq, "equal": wrong.is_empty(), "repaired": wrong, "tables": tables,
-                "search": rebuilt.search }),
+                "search": rebuilt.search, "views_lost": rebuilt.views_lost }),
         )?;
         return Ok(Exit::Done);
     }
@@ -45,6 +45,11 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
         if !names.is_empty() {
             say(format!("{what}: {}", names.join(", ")));
         }
+    }
+    if rebuilt.views_lost {
+        say(
+            "the tables could not be read; if there were views of your own, they have to be made again",
+        );
     }
     if let Some(search) = &rebuilt.search {
         let lost = if search.lost { "; others could not be read, and are lost" } else { "" };

@@ -29,6 +29,15 @@ pub struct Rebuilt {
     repaired: Vec<Repaired>,
     /// What became of a search that could not be used; None if it could.
     pub search: Option<Search>,
+    /// Tables were there that nobody can read, and with them perhaps views that people made.
+    pub views_lost: bool,
+}
+
+/// What was there before.
+struct Found {
+    tables: Vec<Fingerprint>,
+    wrong: Vec<Repaired>,
+    views_lost: bool,
 }
 
 /// A search that was made anew.
@@ -85,10 +94,7 @@ pub fn accept_loss(location: impl Into<Location>) -> Result<Rebuilt, Error> {
     made_anew(backend, found)
 }
 
-fn made_anew(
-    mut backend: Box<dyn Backend>,
-    (before, repaired): (Vec<Fingerprint>, Vec<Repaired>),
-) -> Result<Rebuilt, Error> {
+fn made_anew(mut backend: Box<dyn Backend>, found: Found) -> Result<Rebuilt, Error> {
     let fold = projections::rebuild(&mut *backend)?;
     let search = match backend.trouble_with_search()? {
         Some(why) => Some(search_anew(&mut *backend, why)?),
@@ -96,8 +102,9 @@ fn made_anew(
     };
     let (_, epoch) = backend.look()?;
     search::catch_up(&mut *backend, epoch, &fold)?;
-    let seq = fold.seq();
-    Ok(Rebuilt { seq, before, after: fingerprints(&*backend)?, repaired, search })
+    let Found { tables: before, wrong: repaired, views_lost } = found;
+    let (seq, after) = (fold.seq(), fingerprints(&*backend)?);
+    Ok(Rebuilt { seq, before, after, repaired, search, views_lost })
 }
 
 /// Knows only what no record tells.
@@ -109,15 +116,20 @@ fn search_anew(backend: &mut dyn Backend, why: String) -> Result<Search, Error> 
 }
 
 /// The tables that can be read, and what is wrong.
-fn judged(location: &Location) -> Result<(Vec<Fingerprint>, Vec<Repaired>), Error> {
+fn judged(location: &Location) -> Result<Found, Error> {
     let store = match open_read_only(location) {
         Ok(store) => store,
         // An earlier version had them elsewhere, and in another form.
-        Err(Error::TooOld { .. }) => return Ok((Vec::new(), names().map(missing).collect())),
+        Err(Error::TooOld { .. }) => {
+            let wrong = names().map(missing).collect();
+            return Ok(Found { tables: Vec::new(), wrong, views_lost: false });
+        }
         Err(error) => return Err(error),
     };
     // A file that is no database any more has none of them.
-    let gone = store.missing_tables().unwrap_or_else(|_| names().collect());
+    let looked_for = store.missing_tables();
+    let views_lost = looked_for.is_err();
+    let gone = looked_for.unwrap_or_else(|_| names().collect());
     let mark = believed(&*store, store.told().ok().flatten());
     // How far tables without a mark reach is not known; they should tell of everything.
     let until = mark.map_or_else(|| Ok(store.look()?.0.seq), Ok::<_, Error>)?;
@@ -143,7 +155,7 @@ fn judged(location: &Location) -> Result<(Vec<Fingerprint>, Vec<Repaired>), Erro
     } else if mark.is_none() {
         repaired.push(Repaired { table: WATERMARK, was: Was::Wrong });
     }
-    Ok((before, repaired))
+    Ok(Found { tables: before, wrong: repaired, views_lost })
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
