@@ -65,6 +65,9 @@ pub(crate) struct Kept {
     pub whole: bool,
 }
 
+/// Is told of something once.
+pub(crate) type Tell = Box<dyn FnOnce(Error) + Send>;
+
 /// What is written together.
 pub(crate) type Writes<'a> = dyn FnMut(&mut dyn Backend) -> Result<(), Error> + 'a;
 
@@ -77,6 +80,10 @@ pub(crate) trait Backend: Journal {
     fn lead(&mut self, _holder: &Holder) -> Result<Epoch, Error> {
         self.claim_epoch()
     }
+
+    /// Tells as soon as another has claimed what this one leads. Nobody is told where a file lock
+    /// keeps the others away.
+    fn when_deposed(&self, _tell: Tell) {}
 
     /// Lets others know where the holder answers.
     fn publish(&mut self, _epoch: Epoch, _url: &str) -> Result<(), Error> {

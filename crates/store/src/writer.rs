@@ -147,6 +147,20 @@ impl Writer {
         Follower::of_writer(Arc::clone(&self.wake), after)
     }
 
+    /// Calls `tell` as soon as the database knows that another has claimed the store: whoever has
+    /// nothing to append would not notice. It is called on a thread of the store, at most once, and
+    /// never for a file, whose lock keeps the others away.
+    pub fn when_deposed(&self, tell: impl FnOnce(Error) + Send + 'static) {
+        self.work(
+            |store| {
+                store.when_deposed(Box::new(tell));
+                Ok(())
+            },
+            // A writer that is gone leads nothing.
+            |_asked| {},
+        );
+    }
+
     /// Lets others know where this process answers, where the store can tell them.
     pub fn publish(&self, url: &str, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         let url = url.to_owned();
