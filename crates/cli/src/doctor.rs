@@ -32,7 +32,7 @@ pub async fn doctor(args: &LookArgs) -> Result<Exit, Problem> {
     let mut findings = vec![git().await, user(), sandbox().await, room(), project().await];
     findings.extend(sessions().await);
     findings.extend(repository().await);
-    findings.extend(tables().await);
+    findings.extend(beside_journal().await);
     if args.json {
         print_json(&findings)?;
     } else {
@@ -216,10 +216,16 @@ async fn project() -> Finding {
     }
 }
 
-/// What SQL clients see, where there is something to see.
-async fn tables() -> Option<Finding> {
-    let project = Project::here().await.ok()?;
-    let (reader, what) = (Reader::open(project.location().ok()?).ok()?, "tables");
+/// What SQL clients see, and what can be searched, where there is something to see.
+async fn beside_journal() -> Vec<Finding> {
+    let Ok(project) = Project::here().await else { return Vec::new() };
+    let reader = project.location().ok().and_then(|store| Reader::open(store).ok());
+    let Some(reader) = reader else { return Vec::new() };
+    tables(&reader).into_iter().chain(search(&reader)).collect()
+}
+
+fn tables(reader: &Reader) -> Option<Finding> {
+    let what = "tables";
     let reach = || Some(format!("up to record {}", reader.watermark().ok()?));
     Some(match reader.trouble_with_tables() {
         None => Finding { what, fine: true, found: reach()?, hint: None },
@@ -228,6 +234,12 @@ async fn tables() -> Option<Finding> {
             Finding { what, fine: false, found, hint: Some(hint.into()) }
         }
     })
+}
+
+fn search(reader: &Reader) -> Option<Finding> {
+    let found = reader.unsearchable()?;
+    let hint = "mend it with `kapelle store rebuild`; what is not found is in .kapelle/logs";
+    Some(Finding { what: "search", fine: false, found, hint: Some(hint.into()) })
 }
 
 #[cfg(test)]

@@ -46,6 +46,9 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
     if let Some(why) = reader.trouble_with_tables() {
         print(format!("WARNING: {}", tables_are_wrong(&why)));
     }
+    if let Some(why) = reader.unsearchable() {
+        print(format!("WARNING: {}", search_is_wrong(&why)));
+    }
     match project.holder()? {
         Some(holder) => {
             let url = holder.url.as_deref().unwrap_or("no dashboard");
@@ -63,6 +66,13 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
 pub fn tables_are_wrong(why: &str) -> String {
     format!(
         "the tables for SQL clients are not up to date: {why}; `kapelle store rebuild` makes them anew"
+    )
+}
+
+/// What is not found is still in its log.
+pub fn search_is_wrong(why: &str) -> String {
+    format!(
+        "not everything can be searched: {why}; `kapelle store rebuild` mends the search, logs are in .kapelle/logs"
     )
 }
 
@@ -164,6 +174,9 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
             }
             if let Some(why) = reader.trouble_with_tables() {
                 say(format!("note: {}", tables_are_wrong(&why)));
+            }
+            if let Some(why) = reader.unsearchable() {
+                say(format!("note: {}", search_is_wrong(&why)));
             }
             Ok(Exit::Done)
         }

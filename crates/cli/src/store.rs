@@ -53,7 +53,7 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
     }
     if let Some(search) = &rebuilt.search {
         let lost = if search.lost { "; others could not be read, and are lost" } else { "" };
-        say(format!("the search was damaged ({}), and is made anew", search.why));
+        say(format!("the search was not whole ({}), and is made anew", search.why));
         say(format!("{} notes and logs that only it had are kept{lost}", search.kept));
     }
     Ok(Exit::Done)

@@ -132,6 +132,13 @@ impl Reader {
         self.backend.trouble_with_search().unwrap_or_else(|error| Some(error.to_string()))
     }
 
+    /// What could not be made searchable, and why, if somebody has noted that.
+    #[must_use]
+    pub fn unsearchable(&self) -> Option<String> {
+        // Tables that cannot be read are told by themselves.
+        self.backend.search_complaint().ok().flatten()
+    }
+
     pub fn search(&self, query: &Query) -> Result<Vec<Document>, Error> {
         self.backend.search(query)
     }

@@ -13,7 +13,7 @@ use crate::location::Location;
 use crate::lock::Holder;
 use crate::lost;
 use crate::open::{open, open_read_only};
-use crate::projections;
+use crate::projections::{self, Fold};
 use crate::search;
 use crate::snapshot::head_at;
 use crate::tables::{VERSION, VIEWS, WATERMARK, all};
@@ -38,6 +38,8 @@ struct Found {
     tables: Vec<Fingerprint>,
     wrong: Vec<Repaired>,
     views_lost: bool,
+    /// What could not be made searchable, as far as somebody noted it.
+    unsearchable: Option<String>,
 }
 
 /// A search that was made anew.
@@ -96,15 +98,32 @@ pub fn accept_loss(location: impl Into<Location>) -> Result<Rebuilt, Error> {
 
 fn made_anew(mut backend: Box<dyn Backend>, found: Found) -> Result<Rebuilt, Error> {
     let fold = projections::rebuild(&mut *backend)?;
-    let search = match backend.trouble_with_search()? {
-        Some(why) => Some(search_anew(&mut *backend, why)?),
-        None => None,
-    };
-    let (_, epoch) = backend.look()?;
-    search::catch_up(&mut *backend, epoch, &fold)?;
-    let Found { tables: before, wrong: repaired, views_lost } = found;
+    let search = mended_search(&mut *backend, &fold, found.unsearchable)?;
+    let Found { tables: before, wrong: repaired, views_lost, .. } = found;
     let (seq, after) = (fold.seq(), fingerprints(&*backend)?);
     Ok(Rebuilt { seq, before, after, repaired, search, views_lost })
+}
+
+/// Knows all that the fold has seen, and is made anew for that if it has to be.
+fn mended_search(
+    backend: &mut dyn Backend,
+    fold: &Fold,
+    noted: Option<String>,
+) -> Result<Option<Search>, Error> {
+    let (_, epoch) = backend.look()?;
+    let mut search = match backend.trouble_with_search()?.or(noted) {
+        Some(why) => Some(search_anew(backend, why)?),
+        None => None,
+    };
+    match search::catch_up(backend, epoch, fold) {
+        // Not everything that is wrong with it is seen before it is used.
+        Err(Error::Damaged { what }) if search.is_none() => {
+            search = Some(search_anew(backend, what)?);
+            search::catch_up(backend, epoch, fold)?;
+        }
+        told => told?,
+    }
+    Ok(search)
 }
 
 /// Knows only what no record tells.
@@ -122,7 +141,7 @@ fn judged(location: &Location) -> Result<Found, Error> {
         // An earlier version had them elsewhere, and in another form.
         Err(Error::TooOld { .. }) => {
             let wrong = names().map(missing).collect();
-            return Ok(Found { tables: Vec::new(), wrong, views_lost: false });
+            return Ok(Found { tables: Vec::new(), wrong, views_lost: false, unsearchable: None });
         }
         Err(error) => return Err(error),
     };
@@ -155,7 +174,8 @@ fn judged(location: &Location) -> Result<Found, Error> {
     } else if mark.is_none() {
         repaired.push(Repaired { table: WATERMARK, was: Was::Wrong });
     }
-    Ok(Found { tables: before, wrong: repaired, views_lost })
+    let unsearchable = store.search_complaint().ok().flatten();
+    Ok(Found { tables: before, wrong: repaired, views_lost, unsearchable })
 }
 
 fn names() -> impl Iterator<Item = &'static str> {

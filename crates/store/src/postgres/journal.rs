@@ -397,6 +397,14 @@ impl Backend for Postgres {
         self.on(search::kept)
     }
 
+    fn complain_of_search(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
+        self.on(|link| tables::complain_of_search(link, epoch, why))
+    }
+
+    fn search_complaint(&self) -> Result<Option<String>, Error> {
+        self.on(tables::search_complaint)
+    }
+
     fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error> {
         self.on(|link| search::create_anew(link, epoch, kept))
     }

@@ -91,7 +91,8 @@ pub(super) fn made_anew() -> String {
 
 fn emptied() -> String {
     let names: Vec<&str> = all().iter().map(|table| table.name).collect();
-    let mark = "UPDATE projection_watermark SET seq = 0, hash = '', complaint = NULL";
+    let mark = "UPDATE projection_watermark SET seq = 0, hash = '', complaint = NULL,
+        search_complaint = NULL";
     format!("TRUNCATE {}; {mark};", names.join(", "))
 }
 
@@ -139,8 +140,21 @@ pub(super) fn complain(link: &Link, claimed: Epoch, why: &str) -> Result<(), Err
     fenced(link, claimed, &beside_readers(), vec![(sql, vec![Box::new(why)])])
 }
 
+pub(super) fn complain_of_search(link: &Link, claimed: Epoch, why: &str) -> Result<(), Error> {
+    let sql = "UPDATE projection_watermark SET search_complaint = coalesce(search_complaint, $1)";
+    fenced(link, claimed, &beside_readers(), vec![(sql, vec![Box::new(why)])])
+}
+
 pub(super) fn complaint(link: &Link) -> Result<Option<String>, Error> {
-    let rows = link.query("SELECT complaint FROM projection_watermark", Vec::new())?;
+    noted(link, "SELECT complaint FROM projection_watermark")
+}
+
+pub(super) fn search_complaint(link: &Link) -> Result<Option<String>, Error> {
+    noted(link, "SELECT search_complaint FROM projection_watermark")
+}
+
+fn noted(link: &Link, sql: &str) -> Result<Option<String>, Error> {
+    let rows = link.query(sql, Vec::new())?;
     Ok(rows.first().and_then(|row| row.get(0)))
 }
 

@@ -381,6 +381,15 @@ impl Backend for Sqlite {
         super::search::trouble(&self.conn)
     }
 
+    fn complain_of_search(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
+        refuse_stale(&self.conn, epoch)?;
+        tables::complain_of_search(self.tables_or_refuse()?, why)
+    }
+
+    fn search_complaint(&self) -> Result<Option<String>, Error> {
+        self.tables()?.map_or(Ok(None), tables::search_complaint)
+    }
+
     fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error> {
         self.claimed(epoch, |tx| super::search::create_anew(tx, kept))
     }

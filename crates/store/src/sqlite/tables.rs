@@ -236,10 +236,18 @@ pub(super) fn write(
     Ok(tx.commit()?)
 }
 
-/// At once or not at all.
 pub(super) fn complain(conn: &Connection, why: &str) -> Result<(), Error> {
+    note(conn, "UPDATE projection_watermark SET complaint = ?1", why)
+}
+
+pub(super) fn complain_of_search(conn: &Connection, why: &str) -> Result<(), Error> {
+    let sql = "UPDATE projection_watermark SET search_complaint = coalesce(search_complaint, ?1)";
+    note(conn, sql, why)
+}
+
+/// At once or not at all.
+fn note(conn: &Connection, sql: &str, why: &str) -> Result<(), Error> {
     conn.busy_timeout(Duration::ZERO)?;
-    let sql = "UPDATE projection_watermark SET complaint = ?1";
     let noted = conn.execute(sql, [why]);
     conn.busy_timeout(PATIENCE)?;
     noted?;
@@ -247,7 +255,14 @@ pub(super) fn complain(conn: &Connection, why: &str) -> Result<(), Error> {
 }
 
 pub(super) fn complaint(conn: &Connection) -> Result<Option<String>, Error> {
-    let sql = "SELECT complaint FROM projection_watermark";
+    noted(conn, "SELECT complaint FROM projection_watermark")
+}
+
+pub(super) fn search_complaint(conn: &Connection) -> Result<Option<String>, Error> {
+    noted(conn, "SELECT search_complaint FROM projection_watermark")
+}
+
+fn noted(conn: &Connection, sql: &str) -> Result<Option<String>, Error> {
     Ok(conn.query_row(sql, [], |row| row.get(0)).optional()?.flatten())
 }
 

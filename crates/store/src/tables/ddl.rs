@@ -40,7 +40,7 @@ pub(crate) fn create(dialect: Dialect) -> String {
     let int = kind(&Kind::Int, dialect);
     sql += &format!(
         "CREATE TABLE {WATERMARK} ({} id {int} PRIMARY KEY CHECK (id = 1), seq {int} NOT NULL CHECK (seq >= 0), \
-         hash TEXT NOT NULL, version {int} NOT NULL, complaint TEXT){};\n\
+         hash TEXT NOT NULL, version {int} NOT NULL, complaint TEXT, search_complaint TEXT){};\n\
          INSERT INTO {WATERMARK} (id, seq, hash, version) VALUES (1, 0, '', {VERSION});\n",
         marked(dialect),
         strictness(dialect)

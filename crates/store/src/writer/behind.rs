@@ -77,6 +77,8 @@ pub(super) struct Behind {
     unsearchable_since: Option<Instant>,
     /// Extending the search failed; it is not tried again before this.
     search_after: Option<Instant>,
+    /// What could not be made searchable, if that could not be noted yet.
+    unsearchable: Option<String>,
     snapshots: Snapshots,
     /// When the last piece of work was done.
     rested: Instant,
@@ -119,6 +121,7 @@ impl Behind {
             deposed: false,
             unsearchable_since,
             search_after: None,
+            unsearchable: None,
             snapshots: Snapshots::default(),
             rested: Instant::now(),
             took: Duration::ZERO,
@@ -128,6 +131,7 @@ impl Behind {
     pub(super) fn run(mut self) -> Result<(), Error> {
         loop {
             match self.pending.wait(|news| self.due(news)) {
+                Call::Unsearchable(why) => self.note_unsearchable(Some(why)),
                 Call::Flush(waiting) => self.flush(waiting),
                 Call::End => return self.finish(),
                 Call::Due => self.work(),
@@ -211,6 +215,14 @@ impl Behind {
         self.search_after = failed.then(|| Instant::now() + FOLD_RETRY);
     }
 
+    /// Tables that somebody has locked take the note when they are let go.
+    fn note_unsearchable(&mut self, why: Option<String>) {
+        let Some(why) = self.unsearchable.take().or(why) else { return };
+        if self.store.complain_of_search(self.epoch, &why).is_err() {
+            self.unsearchable = Some(why);
+        }
+    }
+
     fn flush(&mut self, waiting: Vec<Done<Seq>>) {
         let folded = self.fold_all();
         for done in waiting {
@@ -220,7 +232,9 @@ impl Behind {
 
     /// Does everything that was left for later.
     fn finish(mut self) -> Result<(), Error> {
-        self.fold_all()?;
+        let folded = self.fold_all();
+        self.note_unsearchable(None);
+        folded?;
         // What it does not know now, the next start tells it.
         let _ = self.search_on();
         let Some(fold) = &self.fold else { return Ok(()) };
