@@ -97,7 +97,15 @@ pub fn accept_loss(location: impl Into<Location>) -> Result<Rebuilt, Error> {
 }
 
 fn made_anew(mut backend: Box<dyn Backend>, found: Found) -> Result<Rebuilt, Error> {
-    let fold = projections::rebuild(&mut *backend)?;
+    let fold = match projections::rebuild(&mut *backend) {
+        Ok(fold) => fold,
+        Err(error) => {
+            // They stand still then, which people should not have to find out by themselves.
+            let (_, epoch) = backend.look()?;
+            let _ = backend.complain(epoch, &error.to_string());
+            return Err(error);
+        }
+    };
     let search = mended_search(&mut *backend, &fold, found.unsearchable)?;
     let Found { tables: before, wrong: repaired, views_lost, .. } = found;
     let (seq, after) = (fold.seq(), fingerprints(&*backend)?);

@@ -91,9 +91,33 @@ pub(super) fn made_anew() -> String {
 
 fn emptied() -> String {
     let names: Vec<&str> = all().iter().map(|table| table.name).collect();
+    let hindrances = without_hindrances(&names);
     let mark = "UPDATE projection_watermark SET seq = 0, hash = '', complaint = NULL,
         search_complaint = NULL";
-    format!("TRUNCATE {}; {mark};", names.join(", "))
+    format!("{hindrances} TRUNCATE {}; {mark};", names.join(", "))
+}
+
+/// What people may have put on our tables, and what could stop the fold: references to them from
+/// tables of their own, whose rows stay; triggers; indexes that are unique or have to compute
+/// something. Ours of that kind belong to a constraint.
+fn without_hindrances(names: &[&str]) -> String {
+    let ours: Vec<String> = names.iter().map(|name| format!("'{name}'::regclass")).collect();
+    format!(
+        "DO $$DECLARE hindrance text; ours oid[] := ARRAY[{}]::oid[]; BEGIN
+            FOR hindrance IN
+                SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname)
+                FROM pg_constraint
+                WHERE contype = 'f' AND confrelid = ANY (ours) AND conrelid <> ALL (ours)
+                UNION ALL SELECT format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass)
+                FROM pg_trigger WHERE tgrelid = ANY (ours) AND NOT tgisinternal
+                UNION ALL SELECT format('DROP INDEX %s', indexrelid::regclass)
+                FROM pg_index
+                WHERE indrelid = ANY (ours) AND (indisunique OR indexprs IS NOT NULL)
+                    AND NOT EXISTS (SELECT 1 FROM pg_constraint
+                        WHERE conindid = indexrelid AND conrelid = indrelid)
+            LOOP EXECUTE hindrance; END LOOP; END$$;",
+        ours.join(", ")
+    )
 }
 
 pub(super) const NOTIFY: &str = "SELECT pg_notify($1, $2)";

@@ -429,22 +429,62 @@ fn views_of_people_outlive_tables_that_are_made_anew() {
     }
 }
 
-/// What could stop the fold is not put back: a rebuild mends, whatever somebody did.
+/// What could stop the fold does not stay: a rebuild mends, whatever somebody put on the tables.
 #[test]
 fn a_rebuild_leaves_out_what_could_stop_the_fold() {
-    let [place, _] = fixture::places();
-    // Two missions, whose tasks have the same titles.
-    fixture::write(&place.location, &fixture::history(1, 1), 50);
-    place.change(
-        "UPDATE tasks SET title = id; CREATE UNIQUE INDEX only_one ON tasks (title);
-        CREATE INDEX sums ON tasks (json(title));
-        CREATE TRIGGER no_more BEFORE INSERT ON tasks BEGIN SELECT RAISE(ABORT, 'enough'); END",
-    );
+    for place in fixture::places() {
+        // Two missions, whose tasks have the same titles.
+        fixture::write(&place.location, &fixture::history(1, 1), 50);
+        place.change(
+            "UPDATE tasks SET title = CAST(id AS TEXT);
+            CREATE UNIQUE INDEX only_one ON tasks (title);
+            CREATE TABLE my_tags (task BIGINT REFERENCES tasks, tag TEXT);
+            INSERT INTO my_tags SELECT id, 'urgent' FROM tasks",
+        );
+        let (more, left) = match place.location.path() {
+            Some(_) => (
+                "CREATE INDEX sums ON tasks (json(title));
+                CREATE TRIGGER no_more BEFORE INSERT ON tasks
+                    BEGIN SELECT RAISE(ABORT, 'enough'); END",
+                "SELECT name FROM sqlite_schema WHERE name IN ('only_one', 'sums', 'no_more')",
+            ),
+            None => (
+                "CREATE INDEX sums ON tasks (CAST(title AS BIGINT));
+                CREATE FUNCTION no_more() RETURNS trigger LANGUAGE plpgsql AS
+                    $$BEGIN RAISE EXCEPTION 'enough'; END$$;
+                CREATE TRIGGER no_more BEFORE INSERT ON tasks
+                    FOR EACH ROW EXECUTE FUNCTION no_more()",
+                "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()
+                        AND indexname IN ('only_one', 'sums')
+                    UNION ALL SELECT tgname FROM pg_trigger WHERE tgrelid = 'tasks'::regclass
+                        AND tgname = 'no_more'",
+            ),
+        };
+        place.change(more);
+        assert_eq!(place.ask(left).len(), 3, "{}", place.name);
+        rebuild(&place.location).unwrap();
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
+        assert_eq!(place.ask(left), [""; 0], "{}", place.name);
+        let tags = "SELECT count(*) FROM my_tags JOIN tasks ON task = id";
+        assert_eq!(place.ask(tags), ["8"], "{}: their rows stay", place.name);
+    }
+}
+
+/// Tables that could not be made anew are empty, and no better than those before.
+#[test]
+fn a_rebuild_that_fails_is_told() {
+    let [_, place] = fixture::places();
+    fixture::write(&place.location, &fixture::history(1, 0), 50);
+    let trouble = || Reader::open(&place.location).unwrap().trouble_with_tables();
+    // Nothing tells this from a condition of ours.
+    place.change("ALTER TABLE tasks ADD CONSTRAINT mine CHECK (title <> 'first') NOT VALID");
+    let refused = rebuild(&place.location).unwrap_err();
+    assert!(matches!(refused, Error::Unfit { .. }), "{refused:?}");
+    assert_eq!(trouble(), Some(refused.to_string()));
+    place.change("ALTER TABLE tasks DROP CONSTRAINT mine");
     rebuild(&place.location).unwrap();
-    let reader = Reader::open(&place.location).unwrap();
-    assert_eq!(reader.wrong_tables().unwrap(), [""; 0]);
-    let left = "SELECT count(*) FROM sqlite_schema WHERE name IN ('only_one', 'sums', 'no_more')";
-    assert_eq!(place.ask(left), ["0"]);
+    assert_eq!(trouble(), None);
 }
 
 /// Nor does a start. What the fold waits for is told to whoever looks.
