@@ -5,7 +5,8 @@ use std::io::{BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use kapelle_store::{
-    AuditError, Carried, Extent, Fingerprint, Holder, Leadership, Location, Reader, Was, carry_over,
+    AuditError, Carried, ExportError, Extent, Fingerprint, Holder, Leadership, Location, Reader,
+    Was, carry_over,
 };
 use serde_json::json;
 
@@ -92,9 +93,7 @@ pub async fn export(args: ExportArgs) -> Result<Exit, Problem> {
         let mut out = BufWriter::new(std::io::stdout().lock());
         return match write(&reader, &mut out) {
             // A reader that went away (`| head`) is no error of ours.
-            Err(kapelle_store::ExportError::Io(error))
-                if error.kind() == std::io::ErrorKind::BrokenPipe =>
-            {
+            Err(ExportError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 Ok(Exit::Done)
             }
             written => written.map(|_| Exit::Done).map_err(unexportable),
@@ -103,8 +102,13 @@ pub async fn export(args: ExportArgs) -> Result<Exit, Problem> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     let file = file.map_err(|why| Problem::environment(format!("{}: {why}", path.display())))?;
-    let head = write(&reader, &mut BufWriter::new(&file)).map_err(unexportable)?;
-    file.sync_all().map_err(Problem::environment)?;
+    let written = write(&reader, &mut BufWriter::new(&file))
+        .and_then(|head| file.sync_all().map(|()| head).map_err(ExportError::Io));
+    if let Err(ExportError::Io(_)) = written {
+        // Half of an export is good for nothing, and stands in the way of the next one.
+        let _ = std::fs::remove_file(path);
+    }
+    let head = written.map_err(unexportable)?;
     match args.json {
         true => print_json(&json!({ "records": head.seq, "head_hash": head.hash.to_string() }))?,
         false => say(format!("{} records, head {}", head.seq, head.hash)),
@@ -112,21 +116,18 @@ pub async fn export(args: ExportArgs) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-fn write(
-    reader: &Reader,
-    out: &mut impl Write,
-) -> Result<kapelle_store::Head, kapelle_store::ExportError> {
+fn write(reader: &Reader, out: &mut impl Write) -> Result<kapelle_store::Head, ExportError> {
     let head = reader.export(out)?;
     out.flush()?;
     Ok(head)
 }
 
-fn unexportable(error: kapelle_store::ExportError) -> Problem {
+fn unexportable(error: ExportError) -> Problem {
     match error {
-        kapelle_store::ExportError::Store(error) => error.into(),
-        broken @ kapelle_store::ExportError::Broken(_) => Problem::new(Exit::Failed, broken)
+        ExportError::Store(error) => error.into(),
+        broken @ ExportError::Broken(_) => Problem::new(Exit::Failed, broken)
             .hint("the export ends before the first broken record"),
-        io @ kapelle_store::ExportError::Io(_) => Problem::environment(io),
+        io @ ExportError::Io(_) => Problem::environment(io),
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Live, PATH};
 
 /// A project with one delivered mission.
 fn delivered() -> Fixture {
@@ -129,6 +130,24 @@ fn damaged_tables_are_told_and_made_anew() {
     let found = fixture.kapelle(&["doctor"]).stdout;
     assert!(found.contains("ok       tables: up to record"), "{found}");
     assert_eq!(self::head(&fixture), head);
+}
+
+/// Half an export is no use, and must not be in the way when there is room again.
+#[test]
+fn an_export_that_could_not_be_written_leaves_nothing() {
+    let fixture = delivered();
+    // What it reads from is there already, so that only the export is too large.
+    let raw = Connection::open(fixture.repo().join(".kapelle/store.db")).unwrap();
+    raw.query_row("SELECT count(*) FROM journal", [], |row| row.get::<_, i64>(0)).unwrap();
+    let out = fixture.path("journal.jsonl");
+    let limited = "trap '' XFSZ; ulimit -f 4; exec \"$0\" export --out \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_kapelle")]).arg(&out);
+    command.current_dir(fixture.repo());
+    let done = Live::start(fixture.hermetic(&mut command, PATH)).ended();
+    done.expect(6).says("the export cannot be written");
+    assert!(!out.exists(), "half of it is left");
+    fixture.kapelle(&["export", "--out", out.to_str().unwrap()]).expect(0);
 }
 
 /// From a file to a server, a mission there, and back again.
