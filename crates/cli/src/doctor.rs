@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::args::LookArgs;
 use crate::config::{Config, Runner};
+use crate::look::tables_are_behind;
 use crate::output::{Exit, Problem, print, print_json};
 use crate::project::Project;
 use crate::sandbox;
@@ -221,14 +222,17 @@ async fn beside_journal() -> Vec<Finding> {
     let Ok(project) = Project::here().await else { return Vec::new() };
     let reader = project.location().ok().and_then(|store| Reader::open(store).ok());
     let Some(reader) = reader else { return Vec::new() };
-    tables(&reader).into_iter().chain(search(&reader)).collect()
+    tables(&project, &reader).into_iter().chain(search(&reader)).collect()
 }
 
-fn tables(reader: &Reader) -> Option<Finding> {
+fn tables(project: &Project, reader: &Reader) -> Option<Finding> {
     let what = "tables";
     let reach = || Some(format!("up to record {}", reader.watermark().ok()?));
     Some(match reader.trouble_with_tables() {
-        None => Finding { what, fine: true, found: reach()?, hint: None },
+        None => {
+            let hint = tables_are_behind(project, reader).ok().flatten();
+            Finding { what, fine: true, found: reach()?, hint }
+        }
         Some(found) => {
             let hint = "make them anew with `kapelle store rebuild`; the journal is not concerned";
             Finding { what, fine: false, found, hint: Some(hint.into()) }

@@ -85,6 +85,12 @@ impl Reader {
         self.backend.watermark()
     }
 
+    /// How many records the tables for people do not tell of yet.
+    pub fn records_behind(&self) -> Result<u64, Error> {
+        let reached = self.watermark()?;
+        Ok(self.head()?.seq.0.saturating_sub(reached.0))
+    }
+
     /// Why the tables for people are not what they should be, if they are not: they cannot be read,
     /// or whoever folds them cannot go on.
     #[must_use]

@@ -132,6 +132,28 @@ fn damaged_tables_are_told_and_made_anew() {
     assert_eq!(self::head(&fixture), head);
 }
 
+/// Whoever folded them could not even say why they stand still, or was killed: then nobody says it,
+/// but that they do can be seen.
+#[test]
+fn tables_that_stand_still_are_told() {
+    let fixture = delivered();
+    let told = "the tables for SQL clients do not tell of the last";
+    let shown = |command: &str| fixture.kapelle(&[command]).stdout;
+    assert!(!shown("status").contains(told) && !shown("doctor").contains(told));
+    let state = fixture.repo().join(".kapelle");
+    let raw = Connection::open(state.join("store.db")).unwrap();
+    let hash = "SELECT lower(hex(hash)) FROM journal WHERE seq = 5";
+    let hash: String = raw.query_row(hash, [], |row| row.get(0)).unwrap();
+    let tables = Connection::open(state.join("store.tables.db")).unwrap();
+    tables.execute("UPDATE projection_watermark SET seq = 5, hash = ?1", [hash]).unwrap();
+    drop((raw, tables));
+    for command in ["status", "doctor"] {
+        assert!(shown(command).contains(told), "{command}: {}", shown(command));
+    }
+    fixture.json(&["store", "rebuild"]);
+    assert!(!shown("status").contains(told));
+}
+
 /// Half an export is no use, and must not be in the way when there is room again.
 #[test]
 fn an_export_that_could_not_be_written_leaves_nothing() {
