@@ -123,7 +123,7 @@ impl Sqlite {
     }
 
     fn empty_tables(&self) -> Result<(), Error> {
-        tables::create_anew(self.tables_or_refuse()?)
+        tables::create_anew(self.tables_or_refuse()?).map_err(|error| self.name_tables(error))
     }
 
     fn tables_or_refuse(&self) -> Result<&Connection, Error> {
@@ -530,6 +530,24 @@ mod tests {
         assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
         somebody.execute_batch("COMMIT").unwrap();
         assert_eq!(store.append(epoch, Seq(0), &[record]).unwrap().seq, Seq(1));
+    }
+
+    /// A store has two files, and whoever has one of them open wants to know which.
+    #[test]
+    fn tables_that_stay_locked_are_named_by_a_rebuild() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let mut store = Sqlite::open(&path).unwrap();
+        store.claim_epoch().unwrap();
+        let tables = store.tables_or_refuse().unwrap();
+        tables.busy_timeout(std::time::Duration::from_millis(1)).unwrap();
+        let somebody = Connection::open(tables_path(&path)).unwrap();
+        somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let refused = store.create_tables_anew().unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("store.tables.db"), "{refused}");
+        somebody.execute_batch("COMMIT").unwrap();
+        store.create_tables_anew().unwrap();
     }
 
     /// What the journal tells can be made searchable again; a note is told by nothing else, and
