@@ -126,7 +126,8 @@ pub struct SandboxRunArgs {
   kapelle replay --at 2026-11-16T09:30:00Z --json
   kapelle replay --at 120 --diff 150")]
 pub struct ReplayArgs {
-    /// The moment: the number of a record, or a time in UTC such as 2026-11-16T09:30:00Z
+    /// The moment: the number of a record, or a time in UTC such as 2026-11-16, 2026-11-16T09:30Z,
+    /// 2026-11-16T09:30:00Z or 2026-11-16T09:30:00.250Z
     #[arg(long, value_name = "SEQ|TIME")]
     pub at: String,
     /// Show what changed from then to this moment instead
@@ -352,10 +353,11 @@ pub struct SearchArgs {
     /// Only what happened, what programs printed, or what is remembered
     #[arg(long, value_parser = ["activity", "log", "memory"])]
     pub kind: Option<String>,
-    /// Only from this time on, such as 2026-11-16T09:30:00Z
+    /// Only from this time on: in UTC, such as 2026-11-16, 2026-11-16T09:30Z, 2026-11-16T09:30:00Z
+    /// or 2026-11-16T09:30:00.250Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Only up to this time
+    /// Only up to this time, in the same forms
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     /// At most the last N

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::args::LookArgs;
 use crate::config::{Config, Runner};
+use crate::look::tables_are_behind;
 use crate::output::{Exit, Problem, print, print_json};
 use crate::project::Project;
 use crate::sandbox;
@@ -32,7 +33,7 @@ pub async fn doctor(args: &LookArgs) -> Result<Exit, Problem> {
     let mut findings = vec![git().await, user(), sandbox().await, room(), project().await];
     findings.extend(sessions().await);
     findings.extend(repository().await);
-    findings.extend(tables().await);
+    findings.extend(beside_journal().await);
     if args.json {
         print_json(&findings)?;
     } else {
@@ -216,18 +217,33 @@ async fn project() -> Finding {
     }
 }
 
-/// What SQL clients see, where there is something to see.
-async fn tables() -> Option<Finding> {
-    let project = Project::here().await.ok()?;
-    let (reader, what) = (Reader::open(project.location().ok()?).ok()?, "tables");
+/// What SQL clients see, and what can be searched, where there is something to see.
+async fn beside_journal() -> Vec<Finding> {
+    let Ok(project) = Project::here().await else { return Vec::new() };
+    let reader = project.location().ok().and_then(|store| Reader::open(store).ok());
+    let Some(reader) = reader else { return Vec::new() };
+    tables(&project, &reader).into_iter().chain(search(&reader)).collect()
+}
+
+fn tables(project: &Project, reader: &Reader) -> Option<Finding> {
+    let what = "tables";
     let reach = || Some(format!("up to record {}", reader.watermark().ok()?));
     Some(match reader.trouble_with_tables() {
-        None => Finding { what, fine: true, found: reach()?, hint: None },
+        None => {
+            let hint = tables_are_behind(project, reader).ok().flatten();
+            Finding { what, fine: true, found: reach()?, hint }
+        }
         Some(found) => {
             let hint = "make them anew with `kapelle store rebuild`; the journal is not concerned";
             Finding { what, fine: false, found, hint: Some(hint.into()) }
         }
     })
+}
+
+fn search(reader: &Reader) -> Option<Finding> {
+    let found = reader.unsearchable()?;
+    let hint = "mend it with `kapelle store rebuild`; what is not found is in .kapelle/logs";
+    Some(Finding { what: "search", fine: false, found, hint: Some(hint.into()) })
 }
 
 #[cfg(test)]

@@ -45,6 +45,11 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
     idle(state).values().for_each(print);
     if let Some(why) = reader.trouble_with_tables() {
         print(format!("WARNING: {}", tables_are_wrong(&why)));
+    } else if let Some(note) = tables_are_behind(&project, &reader)? {
+        print(format!("note: {note}"));
+    }
+    if let Some(why) = reader.unsearchable() {
+        print(format!("WARNING: {}", search_is_wrong(&why)));
     }
     match project.holder()? {
         Some(holder) => {
@@ -63,6 +68,25 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
 pub fn tables_are_wrong(why: &str) -> String {
     format!(
         "the tables for SQL clients are not up to date: {why}; `kapelle store rebuild` makes them anew"
+    )
+}
+
+/// While somebody runs the project they always are, for a moment. Later it means that whoever did
+/// was cut short, or could not even say what was wrong, as on a full disk.
+pub fn tables_are_behind(project: &Project, reader: &Reader) -> Result<Option<String>, Problem> {
+    let behind = reader.records_behind().unwrap_or_default();
+    if behind == 0 || project.holder()?.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "the tables for SQL clients do not tell of the last {behind} records; the next run, or `kapelle store rebuild`, catches up"
+    )))
+}
+
+/// What is not found is still in its log.
+pub fn search_is_wrong(why: &str) -> String {
+    format!(
+        "not everything can be searched: {why}; `kapelle store rebuild` mends the search, logs are in .kapelle/logs"
     )
 }
 
@@ -164,6 +188,9 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
             }
             if let Some(why) = reader.trouble_with_tables() {
                 say(format!("note: {}", tables_are_wrong(&why)));
+            }
+            if let Some(why) = reader.unsearchable() {
+                say(format!("note: {}", search_is_wrong(&why)));
             }
             Ok(Exit::Done)
         }

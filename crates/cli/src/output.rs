@@ -166,6 +166,7 @@ impl From<kapelle_store::Error> for Problem {
             }
             Error::Import { .. } => "the file is not a whole export, or was changed on its way",
             Error::Held { .. } => return Problem::refused(error),
+            Error::SamePlace { .. } => return Problem::usage(error),
             Error::StaleEpoch { .. } => {
                 return Problem::refused(format!(
                     "another Kapelle leads this project now: {error}"

@@ -14,7 +14,11 @@ use crate::look;
 use crate::output::{Exit, Problem, print, print_json};
 use crate::project::Project;
 
-const TIME_HINT: &str = "a time is in UTC and looks like 2026-11-16T09:30:00Z";
+const TIME_HINT: &str = "a time is in UTC and looks like 2026-11-16T09:30:00Z or 2026-11-16T09:30:00.250Z; \
+                         seconds, the whole time of day and the Z may be left out";
+
+/// As fine as any clock tells; the journal keeps three of them.
+const FRACTION_DIGITS_MAX: usize = 9;
 
 /// Missions and tasks at a moment.
 #[derive(Debug, Serialize)]
@@ -141,13 +145,15 @@ pub fn time_or_refuse(text: &str) -> Result<Timestamp, Problem> {
     time(text).ok_or_else(|| Problem::usage(format!("{text:?} is no time")).hint(TIME_HINT))
 }
 
-/// `2026-11-16T09:30:00Z`; the seconds, and the Z, may be left out.
+/// `2026-11-16T09:30:00.250Z`; the fraction, the seconds, the time of day and the Z may be left out.
 fn time(text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, clock) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
-    let numbers = |text: &str, between: char| -> Option<Vec<u64>> {
-        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-        text.split(between).map(|part| Some(part).filter(|p| digits(p))?.parse().ok()).collect()
+    let (clock, fraction_ms) = match clock.split_once('.') {
+        // Only seconds have one.
+        Some((clock, digits)) if clock.split(':').count() == 3 => (clock, milliseconds(digits)?),
+        Some(_) => return None,
+        None => (clock, 0),
     };
     let [year, month, day] = numbers(date, '-')?.try_into().ok()?;
     let mut clock = numbers(clock, ':')?;
@@ -160,7 +166,23 @@ fn time(text: &str) -> Option<Timestamp> {
     let (first, next) = (Span::Month.starts_at(number), Span::Month.starts_at(number + 1));
     let start = first.plus_ms(day.checked_sub(1)?.checked_mul(DAY_MS)?);
     let legal = start < next && hour < 24 && minute < 60 && second < 60;
-    legal.then(|| start.plus_ms(((hour * 60 + minute) * 60 + second) * 1_000))
+    let seconds = (hour * 60 + minute) * 60 + second;
+    legal.then(|| start.plus_ms(seconds * 1_000 + fraction_ms))
+}
+
+fn numbers(text: &str, between: char) -> Option<Vec<u64>> {
+    text.split(between).map(|part| Some(part).filter(|p| is_digits(p))?.parse().ok()).collect()
+}
+
+/// What stands behind the point of a second, without what is finer than a record's time.
+fn milliseconds(digits: &str) -> Option<u64> {
+    let fits = (1..=FRACTION_DIGITS_MAX).contains(&digits.len()) && is_digits(digits);
+    let three: String = digits.chars().chain("00".chars()).take(3).collect();
+    fits.then(|| three.parse().ok()).flatten()
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -177,6 +199,21 @@ mod tests {
         for wrong in
             ["", "yesterday", "2026-13-01", "2023-02-29", "2026-11-16T24:00", "2026-11-16T+9:00"]
         {
+            assert_eq!(ms(wrong), None, "{wrong}");
+        }
+    }
+
+    /// Records have their time in milliseconds, and programs print it so.
+    #[test]
+    fn a_time_may_have_parts_of_a_second() {
+        let ms = |text| time(text).map(|at| at.0);
+        assert_eq!(ms("2026-11-17T01:02:03.456Z"), Some(1_794_877_323_456));
+        assert_eq!(ms("2026-11-17 01:02:03.4"), Some(1_794_877_323_400));
+        assert_eq!(ms("2026-11-17T01:02:03.456999999Z"), Some(1_794_877_323_456));
+        for wrong in ["2026-11-17T01:02:03.", "2026-11-17T01:02.5", "2026-11-17.5"] {
+            assert_eq!(ms(wrong), None, "{wrong}");
+        }
+        for wrong in ["2026-11-17T01:02:03.x", "2026-11-17T01:02:03.1234567890Z"] {
             assert_eq!(ms(wrong), None, "{wrong}");
         }
     }

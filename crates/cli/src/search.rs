@@ -7,6 +7,7 @@ use kapelle_store::search::{Document, Kind, Query};
 
 use crate::args::SearchArgs;
 use crate::ask::{find_mission, find_task};
+use crate::look::search_is_wrong;
 use crate::output::{Exit, Problem, print, say};
 use crate::project::Project;
 use crate::replay::time_or_refuse;
@@ -33,6 +34,9 @@ pub async fn search(args: SearchArgs) -> Result<Exit, Problem> {
     }
     if found.is_empty() {
         say("nothing is found");
+    }
+    if let Some(why) = reader.unsearchable() {
+        say(format!("note: {}", search_is_wrong(&why)));
     }
     let behind = engine.head().0.saturating_sub(reader.searchable()?.0);
     if behind > 0 {

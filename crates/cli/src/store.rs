@@ -5,7 +5,8 @@ use std::io::{BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use kapelle_store::{
-    AuditError, Carried, Extent, Fingerprint, Holder, Leadership, Location, Reader, Was, carry_over,
+    AuditError, Carried, ExportError, Extent, Fingerprint, Holder, Leadership, Location, Reader,
+    Was, carry_over,
 };
 use serde_json::json;
 
@@ -25,7 +26,7 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
         let (seq, tables) = (rebuilt.seq, &rebuilt.after);
         print_json(
             &json!({ "seq": seq, "equal": wrong.is_empty(), "repaired": wrong, "tables": tables,
-                "search": rebuilt.search }),
+                "search": rebuilt.search, "views_lost": rebuilt.views_lost }),
         )?;
         return Ok(Exit::Done);
     }
@@ -46,9 +47,14 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
             say(format!("{what}: {}", names.join(", ")));
         }
     }
+    if rebuilt.views_lost {
+        say(
+            "the tables could not be read; if there were views of your own, they have to be made again",
+        );
+    }
     if let Some(search) = &rebuilt.search {
         let lost = if search.lost { "; others could not be read, and are lost" } else { "" };
-        say(format!("the search was damaged ({}), and is made anew", search.why));
+        say(format!("the search was not whole ({}), and is made anew", search.why));
         say(format!("{} notes and logs that only it had are kept{lost}", search.kept));
     }
     Ok(Exit::Done)
@@ -60,9 +66,6 @@ pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
     let from = project.location()?;
     let name = args.project.as_deref().or(project.config.store.project.as_deref());
     let to = project.place_of_store(Some(&args.to), name)?.with(project.config.store.durability());
-    if from == to {
-        return Err(Problem::usage("the store is there already"));
-    }
     let carried = carry_over(&from, &to).map_err(|error| match error {
         AuditError::Broken(broken) => Problem::new(Exit::Failed, broken)
             .hint("a broken history is not moved; restore the store from a backup"),
@@ -90,9 +93,7 @@ pub async fn export(args: ExportArgs) -> Result<Exit, Problem> {
         let mut out = BufWriter::new(std::io::stdout().lock());
         return match write(&reader, &mut out) {
             // A reader that went away (`| head`) is no error of ours.
-            Err(kapelle_store::ExportError::Io(error))
-                if error.kind() == std::io::ErrorKind::BrokenPipe =>
-            {
+            Err(ExportError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 Ok(Exit::Done)
             }
             written => written.map(|_| Exit::Done).map_err(unexportable),
@@ -101,8 +102,13 @@ pub async fn export(args: ExportArgs) -> Result<Exit, Problem> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     let file = file.map_err(|why| Problem::environment(format!("{}: {why}", path.display())))?;
-    let head = write(&reader, &mut BufWriter::new(&file)).map_err(unexportable)?;
-    file.sync_all().map_err(Problem::environment)?;
+    let written = write(&reader, &mut BufWriter::new(&file))
+        .and_then(|head| file.sync_all().map(|()| head).map_err(ExportError::Io));
+    if let Err(ExportError::Io(_)) = written {
+        // Half of an export is good for nothing, and stands in the way of the next one.
+        let _ = std::fs::remove_file(path);
+    }
+    let head = written.map_err(unexportable)?;
     match args.json {
         true => print_json(&json!({ "records": head.seq, "head_hash": head.hash.to_string() }))?,
         false => say(format!("{} records, head {}", head.seq, head.hash)),
@@ -110,21 +116,18 @@ pub async fn export(args: ExportArgs) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-fn write(
-    reader: &Reader,
-    out: &mut impl Write,
-) -> Result<kapelle_store::Head, kapelle_store::ExportError> {
+fn write(reader: &Reader, out: &mut impl Write) -> Result<kapelle_store::Head, ExportError> {
     let head = reader.export(out)?;
     out.flush()?;
     Ok(head)
 }
 
-fn unexportable(error: kapelle_store::ExportError) -> Problem {
+fn unexportable(error: ExportError) -> Problem {
     match error {
-        kapelle_store::ExportError::Store(error) => error.into(),
-        broken @ kapelle_store::ExportError::Broken(_) => Problem::new(Exit::Failed, broken)
+        ExportError::Store(error) => error.into(),
+        broken @ ExportError::Broken(_) => Problem::new(Exit::Failed, broken)
             .hint("the export ends before the first broken record"),
-        io @ kapelle_store::ExportError::Io(_) => Problem::environment(io),
+        io @ ExportError::Io(_) => Problem::environment(io),
     }
 }
 

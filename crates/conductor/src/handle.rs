@@ -30,6 +30,8 @@ pub(crate) enum Message {
     Look(Look),
     Publish(String, oneshot::Sender<Result<(), kapelle_store::Error>>),
     Index(Box<Document>),
+    /// Somebody else leads the project.
+    Deposed(kapelle_store::Error),
     ShutDown,
 }
 

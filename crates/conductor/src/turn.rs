@@ -45,6 +45,11 @@ pub(crate) fn start(
     room: Room,
     (handle, inbox): (Handle, Inbox),
 ) -> Conductor {
+    let told = handle.clone();
+    writer.when_deposed(move |why| {
+        // If nobody listens, it has ended already.
+        let _ = told.post(Message::Deposed(why));
+    });
     let running = Running::new(host, handle);
     let (silence, clock) = (Silence::default(), SteadyClock::default());
     let turns = Turns { engine, writer, running, inbox, room, silence, clock };
@@ -68,6 +73,8 @@ struct Gathered {
     /// How many messages were taken, whether a command came of them or not.
     messages: usize,
     end: bool,
+    /// Whoever was replaced has nothing left to decide.
+    deposed: Option<kapelle_store::Error>,
 }
 
 impl Gathered {
@@ -81,6 +88,10 @@ impl Turns {
         let mut outcome = self.turn(vec![(None, Command::HostStarted)]).await;
         while outcome.is_ok() {
             let gathered = self.gather().await;
+            if let Some(why) = gathered.deposed {
+                outcome = Err(why.into());
+                break;
+            }
             if gathered.end {
                 outcome = self.last_turn(gathered.commands).await;
                 break;
@@ -234,6 +245,7 @@ impl Turns {
                 let _ = done.send(told);
             }),
             Message::Index(found) => self.index(*found),
+            Message::Deposed(why) => gathered.deposed = Some(why),
             Message::ShutDown => gathered.end = true,
         }
     }

@@ -65,6 +65,9 @@ pub(crate) struct Kept {
     pub whole: bool,
 }
 
+/// Is told of something once.
+pub(crate) type Tell = Box<dyn FnOnce(Error) + Send>;
+
 /// What is written together.
 pub(crate) type Writes<'a> = dyn FnMut(&mut dyn Backend) -> Result<(), Error> + 'a;
 
@@ -77,6 +80,10 @@ pub(crate) trait Backend: Journal {
     fn lead(&mut self, _holder: &Holder) -> Result<Epoch, Error> {
         self.claim_epoch()
     }
+
+    /// Tells as soon as another has claimed what this one leads. Nobody is told where a file lock
+    /// keeps the others away.
+    fn when_deposed(&self, _tell: Tell) {}
 
     /// Lets others know where the holder answers.
     fn publish(&mut self, _epoch: Epoch, _url: &str) -> Result<(), Error> {
@@ -150,6 +157,10 @@ pub(crate) trait Backend: Journal {
     fn trouble_with_search(&self) -> Result<Option<String>, Error> {
         Ok(None)
     }
+    /// Notes beside the tables that something could not be made searchable, until they are made anew.
+    /// The first such note stays: it is where to begin.
+    fn complain_of_search(&mut self, epoch: Epoch, why: &str) -> Result<(), Error>;
+    fn search_complaint(&self) -> Result<Option<String>, Error>;
     /// A search that knows nothing but these documents, whatever was there before.
     fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error>;
 

@@ -3,7 +3,7 @@
 //! Sources are shared, so that one failed commit can be told to everybody who waited for it.
 
 use std::error::Error as _;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ pub enum Error {
     TooLarge { what: &'static str, bytes: usize, max: usize },
     #[error("the store has {records} records already; it has to be empty for this")]
     NotEmpty { records: u64 },
+    #[error("the store is there already: {to} is the same place as {from}")]
+    SamePlace { from: String, to: String },
     #[error("line {line} is not a record of a journal: {why}")]
     Import { line: u64, why: String },
     #[error("the export ends after {records} records without saying that this is all of it")]
@@ -115,7 +117,12 @@ pub enum Error {
 impl Error {
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_owned();
-        move |source| Error::Io { path, source: Arc::new(source) }
+        move |source| match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                Error::DiskFull { what: format!("{}: {source}", path.display()) }
+            }
+            _ => Error::Io { path, source: Arc::new(source) },
+        }
     }
 }
 
@@ -184,4 +191,17 @@ fn held(holder: Option<&Holder>) -> String {
     };
     let at = holder.url.as_ref().map(|url| format!(", at {url}")).unwrap_or_default();
     format!("{holder} already leads this project{at}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Locks, snapshots and backups are written beside the database; their disk is the same one.
+    #[test]
+    fn a_full_disk_has_one_name_whatever_was_written() {
+        let full = Error::io(Path::new("store.db.lock"))(io::Error::from_raw_os_error(28));
+        let Error::DiskFull { what } = full else { panic!("{full:?}") };
+        assert!(what.starts_with("store.db.lock: No space left"), "{what}");
+    }
 }

@@ -65,14 +65,14 @@ enum Team {
 }
 
 /// Folds what is not in the tables yet.
-pub(crate) fn catch_up(backend: &mut dyn Backend) -> Result<Seq, Error> {
+pub(crate) fn catch_up(backend: &mut dyn Backend) -> Result<Fold, Error> {
     let (mut fold, mut written) = (Fold::default(), backend.watermark()?);
     let (_, epoch) = backend.look()?;
     loop {
         let page = backend.read(fold.seq, REBUILD_RECORDS)?;
         written = fold.take_in(backend, epoch, &page, written)?;
         if page.len() < REBUILD_RECORDS {
-            return Ok(fold.seq);
+            return Ok(fold);
         }
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn folded(backend: &dyn Backend, until: Seq) -> Result<Changes, Error
 }
 
 /// Drops everything and folds the whole journal again.
-pub(crate) fn rebuild(backend: &mut dyn Backend) -> Result<Seq, Error> {
+pub(crate) fn rebuild(backend: &mut dyn Backend) -> Result<Fold, Error> {
     backend.create_tables_anew()?;
     catch_up(backend)
 }

@@ -85,6 +85,12 @@ impl Reader {
         self.backend.watermark()
     }
 
+    /// How many records the tables for people do not tell of yet.
+    pub fn records_behind(&self) -> Result<u64, Error> {
+        let reached = self.watermark()?;
+        Ok(self.head()?.seq.0.saturating_sub(reached.0))
+    }
+
     /// Why the tables for people are not what they should be, if they are not: they cannot be read,
     /// or whoever folds them cannot go on.
     #[must_use]
@@ -130,6 +136,13 @@ impl Reader {
     #[must_use]
     pub fn trouble_with_search(&self) -> Option<String> {
         self.backend.trouble_with_search().unwrap_or_else(|error| Some(error.to_string()))
+    }
+
+    /// What could not be made searchable, and why, if somebody has noted that.
+    #[must_use]
+    pub fn unsearchable(&self) -> Option<String> {
+        // Tables that cannot be read are told by themselves.
+        self.backend.search_complaint().ok().flatten()
     }
 
     pub fn search(&self, query: &Query) -> Result<Vec<Document>, Error> {

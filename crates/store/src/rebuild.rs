@@ -13,7 +13,8 @@ use crate::location::Location;
 use crate::lock::Holder;
 use crate::lost;
 use crate::open::{open, open_read_only};
-use crate::projections;
+use crate::projections::{self, Fold};
+use crate::search;
 use crate::snapshot::head_at;
 use crate::tables::{VERSION, VIEWS, WATERMARK, all};
 use crate::transfer::open_alone;
@@ -28,6 +29,17 @@ pub struct Rebuilt {
     repaired: Vec<Repaired>,
     /// What became of a search that could not be used; None if it could.
     pub search: Option<Search>,
+    /// Tables were there that nobody can read, and with them perhaps views that people made.
+    pub views_lost: bool,
+}
+
+/// What was there before.
+struct Found {
+    tables: Vec<Fingerprint>,
+    wrong: Vec<Repaired>,
+    views_lost: bool,
+    /// What could not be made searchable, as far as somebody noted it.
+    unsearchable: Option<String>,
 }
 
 /// A search that was made anew.
@@ -84,19 +96,45 @@ pub fn accept_loss(location: impl Into<Location>) -> Result<Rebuilt, Error> {
     made_anew(backend, found)
 }
 
-fn made_anew(
-    mut backend: Box<dyn Backend>,
-    (before, repaired): (Vec<Fingerprint>, Vec<Repaired>),
-) -> Result<Rebuilt, Error> {
-    let seq = projections::rebuild(&mut *backend)?;
-    let search = match backend.trouble_with_search()? {
-        Some(why) => Some(search_anew(&mut *backend, why)?),
-        None => None,
+fn made_anew(mut backend: Box<dyn Backend>, found: Found) -> Result<Rebuilt, Error> {
+    let fold = match projections::rebuild(&mut *backend) {
+        Ok(fold) => fold,
+        Err(error) => {
+            // They stand still then, which people should not have to find out by themselves.
+            let (_, epoch) = backend.look()?;
+            let _ = backend.complain(epoch, &error.to_string());
+            return Err(error);
+        }
     };
-    Ok(Rebuilt { seq, before, after: fingerprints(&*backend)?, repaired, search })
+    let search = mended_search(&mut *backend, &fold, found.unsearchable)?;
+    let Found { tables: before, wrong: repaired, views_lost, .. } = found;
+    let (seq, after) = (fold.seq(), fingerprints(&*backend)?);
+    Ok(Rebuilt { seq, before, after, repaired, search, views_lost })
 }
 
-/// What the journal tells is made searchable by the next writer, from its first record on.
+/// Knows all that the fold has seen, and is made anew for that if it has to be.
+fn mended_search(
+    backend: &mut dyn Backend,
+    fold: &Fold,
+    noted: Option<String>,
+) -> Result<Option<Search>, Error> {
+    let (_, epoch) = backend.look()?;
+    let mut search = match backend.trouble_with_search()?.or(noted) {
+        Some(why) => Some(search_anew(backend, why)?),
+        None => None,
+    };
+    match search::catch_up(backend, epoch, fold) {
+        // Not everything that is wrong with it is seen before it is used.
+        Err(Error::Damaged { what }) if search.is_none() => {
+            search = Some(search_anew(backend, what)?);
+            search::catch_up(backend, epoch, fold)?;
+        }
+        told => told?,
+    }
+    Ok(search)
+}
+
+/// Knows only what no record tells.
 fn search_anew(backend: &mut dyn Backend, why: String) -> Result<Search, Error> {
     let (_, epoch) = backend.look()?;
     let Kept { documents, whole } = backend.kept_documents()?;
@@ -105,15 +143,20 @@ fn search_anew(backend: &mut dyn Backend, why: String) -> Result<Search, Error> 
 }
 
 /// The tables that can be read, and what is wrong.
-fn judged(location: &Location) -> Result<(Vec<Fingerprint>, Vec<Repaired>), Error> {
+fn judged(location: &Location) -> Result<Found, Error> {
     let store = match open_read_only(location) {
         Ok(store) => store,
         // An earlier version had them elsewhere, and in another form.
-        Err(Error::TooOld { .. }) => return Ok((Vec::new(), names().map(missing).collect())),
+        Err(Error::TooOld { .. }) => {
+            let wrong = names().map(missing).collect();
+            return Ok(Found { tables: Vec::new(), wrong, views_lost: false, unsearchable: None });
+        }
         Err(error) => return Err(error),
     };
     // A file that is no database any more has none of them.
-    let gone = store.missing_tables().unwrap_or_else(|_| names().collect());
+    let looked_for = store.missing_tables();
+    let views_lost = looked_for.is_err();
+    let gone = looked_for.unwrap_or_else(|_| names().collect());
     let mark = believed(&*store, store.told().ok().flatten());
     // How far tables without a mark reach is not known; they should tell of everything.
     let until = mark.map_or_else(|| Ok(store.look()?.0.seq), Ok::<_, Error>)?;
@@ -139,7 +182,8 @@ fn judged(location: &Location) -> Result<(Vec<Fingerprint>, Vec<Repaired>), Erro
     } else if mark.is_none() {
         repaired.push(Repaired { table: WATERMARK, was: Was::Wrong });
     }
-    Ok((before, repaired))
+    let unsearchable = store.search_complaint().ok().flatten();
+    Ok(Found { tables: before, wrong: repaired, views_lost, unsearchable })
 }
 
 fn names() -> impl Iterator<Item = &'static str> {

@@ -7,6 +7,14 @@ use kapelle_core::activity;
 use kapelle_core::{Event, MissionId, Record, Seq, State, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::journal::Epoch;
+use crate::projections::Fold;
+
+/// What is told to the search at a time: an append waits for at most one such batch.
+const BATCH_RECORDS_MAX: usize = 500;
+
 /// More of one text is not worth finding: logs are long, and most of them is noise.
 const DOCUMENT_CHARS_MAX: usize = 100_000;
 
@@ -115,8 +123,32 @@ pub(crate) fn kind_named(name: &str) -> Kind {
     Kind::ALL.into_iter().find(|kind| kind.name() == name).unwrap_or(Kind::Activity)
 }
 
+/// The next of what the fold has seen and the search does not know yet, and how far it reaches
+/// then; None if it knows all of it. The fold has the words for what happened.
+pub(crate) fn untold(
+    backend: &dyn Backend,
+    fold: &Fold,
+) -> Result<Option<(Vec<Document>, Seq)>, Error> {
+    let (mut found, mut reached) = (Vec::new(), None);
+    let rows = backend.rows(backend.searchable()?, BATCH_RECORDS_MAX)?;
+    for row in rows.iter().filter(|row| row.seq.cast_unsigned() <= fold.seq().0) {
+        let record = row.record()?;
+        reached = Some(record.seq);
+        found.extend(documents(fold.state(), &record, row.event_type()));
+    }
+    Ok(reached.map(|reached| (found, reached)))
+}
+
+/// Makes everything searchable that the fold has seen.
+pub(crate) fn catch_up(backend: &mut dyn Backend, epoch: Epoch, fold: &Fold) -> Result<(), Error> {
+    while let Some((found, reached)) = untold(backend, fold)? {
+        backend.index(epoch, &found, Some(reached))?;
+    }
+    Ok(())
+}
+
 /// What there is to find in a record. `state` has seen it, and perhaps more.
-pub(crate) fn documents(state: &State, record: &Record, event: &str) -> Vec<Document> {
+fn documents(state: &State, record: &Record, event: &str) -> Vec<Document> {
     let document = |kind, source, body| Document {
         kind,
         source,

@@ -10,4 +10,5 @@ mod search;
 mod snapshot;
 mod tables;
 
+pub(crate) use connection::is_same_file;
 pub use journal::Sqlite;

@@ -28,13 +28,13 @@ mod reference;
 mod views;
 mod work;
 
-pub(crate) use ddl::{Dialect, create, drop, upsert};
+pub(crate) use ddl::{Dialect, MARK, create, drop, upsert};
 pub(crate) use missions::priority;
 pub use reference::reference;
 pub(crate) use views::VIEWS;
 
 /// Raised with every change to what the tables are or hold; they are then made anew.
-pub(crate) const VERSION: i64 = 9;
+pub(crate) const VERSION: i64 = 10;
 
 /// How far the tables have come, and in which form.
 pub(crate) const WATERMARK: &str = "projection_watermark";

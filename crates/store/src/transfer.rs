@@ -14,13 +14,13 @@ use crate::backend::{Backend, Row, Writes};
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, fingerprints};
 use crate::journal::{Epoch, Hash, Head};
-use crate::location::Location;
+use crate::location::{Location, Place};
 use crate::lock::Holder;
 use crate::lost;
 use crate::open::open;
-use crate::projections;
 use crate::reader::Reader;
-use crate::search::Document;
+use crate::search::{self, Document};
+use crate::{postgres, projections, sqlite};
 
 mod bounds;
 
@@ -135,8 +135,9 @@ fn row(number: u64, text: &str) -> Result<Row, Error> {
     Ok(Row { seq, at, epoch, body, hash: hash.0.to_vec() })
 }
 
-/// Writes lines of an export into an empty store, and folds its tables. All of them arrive, or
-/// none. A store that has this very history already is as good as one that was empty.
+/// Writes lines of an export into an empty store, folds its tables and makes it searchable. All of
+/// them arrive, or none. A store that has this very history already is as good as one that was
+/// empty.
 pub fn import(
     from: &mut impl BufRead,
     extent: Extent,
@@ -230,19 +231,19 @@ fn refuse_other_end(line: u64, told: &Ended, head: Head) -> Result<(), Error> {
     Err(Error::Import { line, why })
 }
 
-/// Copies a whole store into an empty one, and folds its tables: all of it arrives, or nothing. A
-/// store that has this very history already gets the blobs and notes that it lacks. The source stays
-/// as it is; its epoch is claimed, so that nobody can append to it meanwhile.
+/// Copies a whole store into an empty one, folds its tables and makes it searchable: all of it
+/// arrives, or nothing. A store that has this very history already gets the blobs and notes that it
+/// lacks. The source stays as it is; its epoch is claimed, so that nobody can append to it meanwhile.
 pub fn carry_over(
     from: impl Into<Location>,
     to: impl Into<Location>,
 ) -> Result<Carried, AuditError> {
-    let from = from.into();
+    let (from, to) = (from.into(), to.into());
+    refuse_same(&from, &to)?;
     let source = open_alone(&from)?;
     // A broken history is not carried on, not even in part. Whoever only reads leaves damaged
     // tables where they are.
     let head = Reader::open(&from)?.verify()?.head;
-    let to = to.into();
     lost::refuse(&to)?;
     let mut target = open(&to)?;
     let there = target.look()?.0;
@@ -258,6 +259,20 @@ pub fn carry_over(
     }
     let notes_lost = !source.kept_documents()?.whole;
     Ok(Carried { notes_lost, ..finished(&mut *target, head, blobs.len())? })
+}
+
+/// A place has many names, and two of them may look like two places. So it is asked what it is,
+/// before anything is claimed.
+fn refuse_same(from: &Location, to: &Location) -> Result<(), Error> {
+    let same = match (&from.place, &to.place) {
+        (Place::Sqlite(one), Place::Sqlite(other)) => sqlite::is_same_file(one, other),
+        (Place::Postgres(one), Place::Postgres(other)) => postgres::is_same_schema(one, other)?,
+        (Place::Sqlite(_), Place::Postgres(_)) | (Place::Postgres(_), Place::Sqlite(_)) => false,
+    };
+    match same {
+        true => Err(Error::SamePlace { from: from.to_string(), to: to.to_string() }),
+        false => Ok(()),
+    }
 }
 
 fn copy(source: &dyn Backend, target: &mut dyn Backend, blobs: &[Blob]) -> Result<(), Error> {
@@ -308,7 +323,9 @@ fn refuse_other(there: Head, head: Head) -> Result<(), Error> {
 }
 
 fn finished(backend: &mut dyn Backend, head: Head, blobs: usize) -> Result<Carried, Error> {
-    projections::rebuild(backend)?;
+    let fold = projections::rebuild(backend)?;
+    let (_, epoch) = backend.look()?;
+    search::catch_up(backend, epoch, &fold)?;
     Ok(Carried { head, blobs, tables: fingerprints(backend)?, notes_lost: false })
 }
 

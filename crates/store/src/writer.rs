@@ -74,6 +74,7 @@ pub struct Writer {
     location: Location,
     epoch: Epoch,
     opened_at: Head,
+    pending: Arc<Pending>,
     wake: Arc<Wake>,
 }
 
@@ -92,7 +93,7 @@ impl Writer {
         let pending = Arc::new(Pending::new(opened_at));
         let behind = Behind::new((open(&location)?, epoch), &pending, queue.clone())?;
         let following = spawn("kapelle-tables", || behind.run())?;
-        let desk = Desk::new(store, inbox, pending, Arc::clone(&wake));
+        let desk = Desk::new(store, inbox, Arc::clone(&pending), Arc::clone(&wake));
         let appending = spawn("kapelle-store", || desk.run())?;
         Ok(Writer {
             queue: Some(queue),
@@ -101,6 +102,7 @@ impl Writer {
             location,
             epoch,
             opened_at,
+            pending,
             wake,
         })
     }
@@ -145,6 +147,20 @@ impl Writer {
     #[must_use]
     pub fn follow(&self, after: Seq) -> Follower {
         Follower::of_writer(Arc::clone(&self.wake), after)
+    }
+
+    /// Calls `tell` as soon as the database knows that another has claimed the store: whoever has
+    /// nothing to append would not notice. It is called on a thread of the store, at most once, and
+    /// never for a file, whose lock keeps the others away.
+    pub fn when_deposed(&self, tell: impl FnOnce(Error) + Send + 'static) {
+        self.work(
+            |store| {
+                store.when_deposed(Box::new(tell));
+                Ok(())
+            },
+            // A writer that is gone leads nothing.
+            |_asked| {},
+        );
     }
 
     /// Lets others know where this process answers, where the store can tell them.
@@ -193,10 +209,20 @@ impl Writer {
         drop(looking);
     }
 
-    /// Makes a log or a memory searchable, in place of an earlier one of the same source.
+    /// Makes a log or a memory searchable, in place of an earlier one of the same source. If that
+    /// fails, it is also noted for people.
     pub fn index(&self, found: Document, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        let epoch = self.epoch;
-        self.work(move |store| store.index(epoch, &[found], None), done);
+        let (epoch, pending) = (self.epoch, Arc::clone(&self.pending));
+        let name = format!("the {} of {}", found.kind.name(), found.source);
+        self.work(
+            move |store| store.index(epoch, &[found], None),
+            move |kept| {
+                if let Err(why) = &kept {
+                    pending.unsearchable(format!("{name}: {why}"));
+                }
+                done(kept);
+            },
+        );
     }
 
     fn work<T>(

@@ -236,8 +236,11 @@ impl Fixture {
 impl Drop for Fixture {
     /// A test that fails must not leave an agent behind, not even one without a sandbox.
     fn drop(&mut self) {
-        if thread::panicking() && self.repo().join(".kapelle/store.db").exists() {
-            for pid in self.processes() {
+        // What the test has made of the store may be nothing that can be read.
+        if thread::panicking()
+            && let Ok(store) = store_id(&self.repo())
+        {
+            for pid in with_lease_of(&store) {
                 // It may be gone already.
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
@@ -281,7 +284,14 @@ fn nothing_runs(repo: &Path) {
 
 /// Known by the lease in their environment, which whatever they start inherits.
 pub fn processes_of(repo: &Path) -> BTreeSet<i32> {
-    let store = Reader::open(&repo.join(".kapelle/store.db")).unwrap().store_id().unwrap();
+    with_lease_of(&store_id(repo).unwrap())
+}
+
+fn store_id(repo: &Path) -> Result<String, kapelle_store::Error> {
+    Reader::open(&repo.join(".kapelle/store.db"))?.store_id()
+}
+
+fn with_lease_of(store: &str) -> BTreeSet<i32> {
     let lease = format!("KAPELLE_LEASE={store}:");
     let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     entries

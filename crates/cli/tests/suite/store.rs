@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Live, PATH};
 
 /// A project with one delivered mission.
 fn delivered() -> Fixture {
@@ -71,6 +72,8 @@ fn an_export_is_a_whole_project_again() {
     assert_eq!(again.json(&["import", &file])["head_hash"], head);
     assert_eq!(self::head(&again), head);
     assert_eq!(again.json(&["tasks"]), tasks);
+    let found = again.kapelle(&["search", "merged"]).expect(0);
+    assert!(found.stdout.contains("merged") && found.stderr.is_empty(), "{}", found.stderr);
     // Whoever was interrupted at the very end, or does not know, may ask again.
     assert_eq!(again.json(&["import", &file])["head_hash"], head);
 
@@ -117,14 +120,56 @@ fn damaged_tables_are_told_and_made_anew() {
     assert!(found.contains("MISSING  tables: the store is damaged"), "{found}");
     fixture.json(&["store", "move", "--to", "sqlite:.kapelle/moved.db"]);
 
-    assert_eq!(fixture.json(&["store", "rebuild"])["equal"], false);
+    let unreadable = fixture.kapelle(&["store", "rebuild", "--json"]).expect(0).json();
+    assert_eq!((&unreadable["equal"], &unreadable["views_lost"]), (&json!(false), &json!(true)));
     assert!(tables.with_extension("db.damaged").exists(), "it was not kept");
-    assert_eq!(fixture.json(&["store", "rebuild"])["equal"], true);
+    let again = fixture.json(&["store", "rebuild"]);
+    assert_eq!((&again["equal"], &again["views_lost"]), (&json!(true), &json!(false)));
     let shown = fixture.kapelle(&["status"]).expect(0).stdout;
     assert!(!shown.contains("WARNING"), "{shown}");
     let found = fixture.kapelle(&["doctor"]).stdout;
     assert!(found.contains("ok       tables: up to record"), "{found}");
     assert_eq!(self::head(&fixture), head);
+}
+
+/// Whoever folded them could not even say why they stand still, or was killed: then nobody says it,
+/// but that they do can be seen.
+#[test]
+fn tables_that_stand_still_are_told() {
+    let fixture = delivered();
+    let told = "the tables for SQL clients do not tell of the last";
+    let shown = |command: &str| fixture.kapelle(&[command]).stdout;
+    assert!(!shown("status").contains(told) && !shown("doctor").contains(told));
+    let state = fixture.repo().join(".kapelle");
+    let raw = Connection::open(state.join("store.db")).unwrap();
+    let hash = "SELECT lower(hex(hash)) FROM journal WHERE seq = 5";
+    let hash: String = raw.query_row(hash, [], |row| row.get(0)).unwrap();
+    let tables = Connection::open(state.join("store.tables.db")).unwrap();
+    tables.execute("UPDATE projection_watermark SET seq = 5, hash = ?1", [hash]).unwrap();
+    drop((raw, tables));
+    for command in ["status", "doctor"] {
+        assert!(shown(command).contains(told), "{command}: {}", shown(command));
+    }
+    fixture.json(&["store", "rebuild"]);
+    assert!(!shown("status").contains(told));
+}
+
+/// Half an export is no use, and must not be in the way when there is room again.
+#[test]
+fn an_export_that_could_not_be_written_leaves_nothing() {
+    let fixture = delivered();
+    // What it reads from is there already, so that only the export is too large.
+    let raw = Connection::open(fixture.repo().join(".kapelle/store.db")).unwrap();
+    raw.query_row("SELECT count(*) FROM journal", [], |row| row.get::<_, i64>(0)).unwrap();
+    let out = fixture.path("journal.jsonl");
+    let limited = "trap '' XFSZ; ulimit -f 4; exec \"$0\" export --out \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_kapelle")]).arg(&out);
+    command.current_dir(fixture.repo());
+    let done = Live::start(fixture.hermetic(&mut command, PATH)).ended();
+    done.expect(6).says("the export cannot be written");
+    assert!(!out.exists(), "half of it is left");
+    fixture.kapelle(&["export", "--out", out.to_str().unwrap()]).expect(0);
 }
 
 /// From a file to a server, a mission there, and back again.
@@ -382,7 +427,9 @@ fn a_silent_leader_is_replaced_from_a_clone_and_not_from_another_repository() {
     successor.line_with("opened m2");
     successor.interrupt();
     successor.ended().expect(130);
-    run.kill();
+    // It has nothing to write for minutes, and ends all the same when it wakes.
+    run.signal(Signal::SIGCONT);
+    run.ended().expect(3).says("another Kapelle leads this project now");
 }
 
 /// WRK-15: whoever names the same file from another folder is refused, and told who has it.

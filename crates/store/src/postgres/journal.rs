@@ -16,9 +16,9 @@ use kapelle_core::{Record, Seq, Timestamp};
 use tokio_postgres::Row;
 
 use super::link::{End, LIGHTLY, Link, Param, Use};
-use super::sentinel::Sentinel;
+use super::sentinel::{CLAIMED, Sentinel};
 use super::{blobs, lead, schema, search, tables};
-use crate::backend::{self, Admitted, Backend, Kept, Request, Told, admit_group};
+use crate::backend::{self, Admitted, Backend, Kept, Request, Tell, Told, admit_group};
 use crate::error::Error;
 use crate::journal::{Epoch, Hash, Head, Journal, Link as Entry, event, refuse_hole};
 use crate::location::{Location, Place, Server};
@@ -58,8 +58,8 @@ pub struct Postgres {
 struct Lead {
     epoch: Epoch,
     holder: Holder,
-    /// Tells others that we are alive, for as long as we have the lead.
-    _sentinel: Sentinel,
+    /// Tells others that we are alive, for as long as we have the lead, and us when that is over.
+    sentinel: Sentinel,
 }
 
 impl Postgres {
@@ -123,7 +123,9 @@ impl Postgres {
         // Together: whoever is refused from now on is told the right name.
         let told: Vec<Param<'_>> = vec![Box::new(holder.map(lead::told))];
         let claim = ("UPDATE meta SET epoch = epoch + 1, holder = coalesce($1, holder)", told);
-        self.on(|link| link.transaction("BEGIN", vec![hold, claim]))?;
+        let word: Vec<Param<'_>> = vec![Box::new(&self.server.schema), Box::new(CLAIMED)];
+        let word = (tables::NOTIFY, word);
+        self.on(|link| link.transaction("BEGIN", vec![hold, claim, word]))?;
         // Looked at after the claim: nobody but us can have written since.
         self.look_again()?;
         Ok(self.epoch)
@@ -236,9 +238,15 @@ impl Backend for Postgres {
         let epoch = self.claim(Some(holder))?;
         // Before the rest, which takes long where there is much to copy.
         let sentinel = Sentinel::post(&server, epoch)?;
-        self.lead = Some(Lead { epoch, holder: holder.clone(), _sentinel: sentinel });
+        self.lead = Some(Lead { epoch, holder: holder.clone(), sentinel });
         self.bring_up_to_date()?;
         Ok(epoch)
+    }
+
+    fn when_deposed(&self, tell: Tell) {
+        if let Some(lead) = &self.lead {
+            lead.sentinel.when_deposed(tell);
+        }
     }
 
     fn publish(&mut self, epoch: Epoch, url: &str) -> Result<(), Error> {
@@ -387,6 +395,14 @@ impl Backend for Postgres {
 
     fn kept_documents(&self) -> Result<Kept, Error> {
         self.on(search::kept)
+    }
+
+    fn complain_of_search(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
+        self.on(|link| tables::complain_of_search(link, epoch, why))
+    }
+
+    fn search_complaint(&self) -> Result<Option<String>, Error> {
+        self.on(tables::search_complaint)
     }
 
     fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error> {

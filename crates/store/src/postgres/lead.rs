@@ -164,7 +164,7 @@ const FENCE: &str = "WITH fence AS MATERIALIZED (
 pub(super) fn fenced(
     link: &Link,
     epoch: Epoch,
-    begin: &'static str,
+    begin: &str,
     mut statements: Vec<(&str, Vec<Param<'_>>)>,
 ) -> Result<(), Error> {
     statements.push((FENCE, vec![Box::new(clamped(epoch.0))]));

@@ -170,7 +170,7 @@ impl Link {
     /// as a part of the one that is open, if there is one.
     pub(super) fn transaction(
         &self,
-        begin: &'static str,
+        begin: &str,
         statements: Vec<(&str, Vec<Param<'_>>)>,
     ) -> Result<(), Error> {
         let (client, prepared) = (&self.client, &self.prepared);

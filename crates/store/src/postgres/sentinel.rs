@@ -4,9 +4,14 @@
 //! nothing to do. A connection that it loses it makes anew by itself: nobody else would notice in
 //! time, and a leader that is well would be taken for dead.
 //!
+//! It is also the first to hear that another has taken over, and says so to its own side: a leader
+//! that has nothing to append would not notice.
+//!
 //! Invariant: it speaks for one epoch. When that is over, it is silent for good.
 
+use std::fmt;
 use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -14,6 +19,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use super::link::{ANSWER_PATIENCE, config, runtime, settings, unreachable, wait};
+use crate::backend::Tell;
 use crate::error::Error;
 use crate::journal::Epoch;
 use crate::location::Server;
@@ -22,47 +28,86 @@ use crate::value::clamped;
 pub(super) const ALIVE_QUESTION: &str = "alive? ";
 pub(super) const ALIVE_ANSWER: &str = "alive! ";
 
+/// What whoever takes over says, in the transaction that claims the epoch.
+pub(super) const CLAIMED: &str = "claimed";
+
 /// How long it waits before it tries to connect again; twice as long each time, up to the most.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// More than anybody asks at a time; whoever is not answered asks again.
-const QUESTIONS_MAX: usize = 64;
+/// More than anybody says at a time; whoever is not answered asks again.
+const WORDS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Sentinel {
     /// None once it was shut down.
     runtime: Option<Runtime>,
+    end: Arc<End>,
 }
 
-/// Where it stands: a connection, and what is asked on it.
+/// The end of its leader's time, and who wants to hear of it.
+#[derive(Default)]
+struct End(Mutex<(Option<Error>, Vec<Tell>)>);
+
+/// Where it stands: a connection, and what is heard on it.
 struct Post {
     client: Client,
-    questions: Receiver<String>,
+    words: Receiver<Word>,
+}
+
+enum Word {
+    /// Is the leader alive?
+    Question(String),
+    /// Somebody has claimed an epoch.
+    Claim,
 }
 
 /// Why it left its post.
 #[derive(Debug, PartialEq, Eq)]
 enum Left {
     Lost,
-    Deposed,
+    Deposed { current: Epoch },
 }
 
 impl Sentinel {
     /// Speaks for the leader of this epoch from now on, until it is dropped.
     pub(super) fn post(server: &Server, epoch: Epoch) -> Result<Sentinel, Error> {
         let runtime = runtime(Builder::new_multi_thread())?;
-        let sentinel = |runtime| Sentinel { runtime: Some(runtime) };
+        let end = Arc::new(End::default());
+        let sentinel = |runtime, end| Sentinel { runtime: Some(runtime), end };
         match wait(&runtime, ANSWER_PATIENCE, stand(server)) {
             Ok(post) => {
-                runtime.spawn(watch(server.clone(), epoch, post));
-                Ok(sentinel(runtime))
+                runtime.spawn(watch(server.clone(), epoch, post, Arc::clone(&end)));
+                Ok(sentinel(runtime, end))
             }
             Err(error) => {
-                drop(sentinel(runtime));
+                drop(sentinel(runtime, end));
                 Err(unreachable(server, error))
             }
         }
+    }
+
+    /// Tells when the time of its leader is over; at once, if it is already.
+    pub(super) fn when_deposed(&self, tell: Tell) {
+        let mut end = self.end.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &end.0 {
+            Some(why) => tell(why.clone()),
+            None => end.1.push(tell),
+        }
+    }
+}
+
+impl End {
+    fn tell(&self, why: &Error) {
+        let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        end.0 = Some(why.clone());
+        end.1.drain(..).for_each(|tell| tell(why.clone()));
+    }
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("End").finish_non_exhaustive()
     }
 }
 
@@ -82,28 +127,31 @@ pub(super) fn name(server: &Server) -> String {
 
 async fn stand(server: &Server) -> Result<Post, tokio_postgres::Error> {
     let (client, mut connection) = config(server, &name(server)).connect(NoTls).await?;
-    let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
+    let (say, words) = mpsc::channel(WORDS_MAX);
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
             let AsyncMessage::Notification(told) = message else { continue };
-            if let Some(question) = told.payload().strip_prefix(ALIVE_QUESTION) {
-                // One that finds no room is asked again.
-                let _ = ask.try_send(question.to_owned());
-            }
+            let word = match told.payload().strip_prefix(ALIVE_QUESTION) {
+                Some(question) => Word::Question(question.to_owned()),
+                None if told.payload() == CLAIMED => Word::Claim,
+                None => continue,
+            };
+            // What finds no room is asked again, or said by what is there.
+            let _ = say.try_send(word);
         }
     });
     client.batch_execute(&format!("{} LISTEN {}", settings(server), server.schema)).await?;
-    Ok(Post { client, questions })
+    Ok(Post { client, words })
 }
 
 /// Answers, and goes back to its post whenever it was driven away.
-async fn watch(server: Server, epoch: Epoch, first: Post) {
+async fn watch(server: Server, epoch: Epoch, first: Post, end: Arc<End>) {
     let mut post = Some(first);
     let mut pause = RETRY_MIN;
     loop {
         if let Some(post) = post.take() {
-            if answer(post, &server, epoch).await == Left::Deposed {
-                return;
+            if let Left::Deposed { current } = answer(post, &server, epoch).await {
+                return end.tell(&Error::StaleEpoch { presented: epoch, current });
             }
             pause = RETRY_MIN;
         }
@@ -119,15 +167,36 @@ async fn watch(server: Server, epoch: Epoch, first: Post) {
 
 /// The database says nothing for somebody whose epoch is over.
 async fn answer(mut post: Post, server: &Server, epoch: Epoch) -> Left {
-    let sql = "SELECT pg_notify($1, $2) FROM meta WHERE epoch = $3";
-    while let Some(question) = post.questions.recv().await {
-        let answer = format!("{ALIVE_ANSWER}{question}");
-        let told = post.client.query(sql, &[&server.schema, &answer, &clamped(epoch.0)]).await;
+    // Whoever took over while nobody stood here has said so already.
+    let mut heard = Some(Word::Claim);
+    while let Some(word) = heard {
+        let told = match word {
+            Word::Question(question) => reply(&post.client, server, epoch, &question).await,
+            Word::Claim => current(&post.client).await,
+        };
         match told {
-            Ok(rows) if rows.is_empty() => return Left::Deposed,
-            Ok(_) => {}
+            Ok(current) if current == epoch => heard = post.words.recv().await,
+            Ok(current) => return Left::Deposed { current },
             Err(_) => return Left::Lost,
         }
     }
     Left::Lost
+}
+
+/// Says that the leader is alive, if its epoch is the current one, which is told.
+async fn reply(
+    client: &Client,
+    server: &Server,
+    epoch: Epoch,
+    question: &str,
+) -> Result<Epoch, tokio_postgres::Error> {
+    let sql = "SELECT pg_notify($1, $2) FROM meta WHERE epoch = $3";
+    let answer = format!("{ALIVE_ANSWER}{question}");
+    let told = client.query(sql, &[&server.schema, &answer, &clamped(epoch.0)]).await?;
+    if told.is_empty() { current(client).await } else { Ok(epoch) }
+}
+
+async fn current(client: &Client) -> Result<Epoch, tokio_postgres::Error> {
+    let row = client.query_one("SELECT epoch FROM meta", &[]).await?;
+    Ok(Epoch(row.get::<_, i64>(0).cast_unsigned()))
 }

@@ -4,7 +4,7 @@ use kapelle_core::Seq;
 use tokio_postgres::Row;
 
 use super::lead::fenced;
-use super::link::{Link, Param};
+use super::link::{LIGHTLY, Link, Param};
 use crate::backend::Told;
 use crate::error::Error;
 use crate::journal::Epoch;
@@ -73,9 +73,10 @@ pub(super) fn told(link: &Link) -> Result<Option<Told>, Error> {
 /// could not end, or would leave a session on the server that holds its lock.
 const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '2s'";
 
-/// A transaction that needs the tables, and does not wait for the disk.
-const BESIDE_READERS: &str =
-    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '2s'";
+/// Begins a transaction that needs the tables, and does not wait for the disk.
+fn beside_readers() -> String {
+    format!("{LIGHTLY}; {LOCK_PATIENCE}")
+}
 
 /// Empty tables. Those that have the right form stay: people lean views of their own on them.
 pub(super) fn create_anew(link: &Link, schema: &str) -> Result<(), Error> {
@@ -90,8 +91,33 @@ pub(super) fn made_anew() -> String {
 
 fn emptied() -> String {
     let names: Vec<&str> = all().iter().map(|table| table.name).collect();
-    let mark = "UPDATE projection_watermark SET seq = 0, hash = '', complaint = NULL";
-    format!("TRUNCATE {}; {mark};", names.join(", "))
+    let hindrances = without_hindrances(&names);
+    let mark = "UPDATE projection_watermark SET seq = 0, hash = '', complaint = NULL,
+        search_complaint = NULL";
+    format!("{hindrances} TRUNCATE {}; {mark};", names.join(", "))
+}
+
+/// What people may have put on our tables, and what could stop the fold: references to them from
+/// tables of their own, whose rows stay; triggers; indexes that are unique or have to compute
+/// something. Ours of that kind belong to a constraint.
+fn without_hindrances(names: &[&str]) -> String {
+    let ours: Vec<String> = names.iter().map(|name| format!("'{name}'::regclass")).collect();
+    format!(
+        "DO $$DECLARE hindrance text; ours oid[] := ARRAY[{}]::oid[]; BEGIN
+            FOR hindrance IN
+                SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname)
+                FROM pg_constraint
+                WHERE contype = 'f' AND confrelid = ANY (ours) AND conrelid <> ALL (ours)
+                UNION ALL SELECT format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass)
+                FROM pg_trigger WHERE tgrelid = ANY (ours) AND NOT tgisinternal
+                UNION ALL SELECT format('DROP INDEX %s', indexrelid::regclass)
+                FROM pg_index
+                WHERE indrelid = ANY (ours) AND (indisunique OR indexprs IS NOT NULL)
+                    AND NOT EXISTS (SELECT 1 FROM pg_constraint
+                        WHERE conindid = indexrelid AND conrelid = indrelid)
+            LOOP EXECUTE hindrance; END LOOP; END$$;",
+        ours.join(", ")
+    )
 }
 
 pub(super) const NOTIFY: &str = "SELECT pg_notify($1, $2)";
@@ -125,7 +151,7 @@ pub(super) fn write(
     }
     let told: Vec<Param<'_>> = vec![Box::new(channel), Box::new(word(to))];
     statements.push((NOTIFY, told));
-    let written = fenced(link, claimed, BESIDE_READERS, statements);
+    let written = fenced(link, claimed, &beside_readers(), statements);
     written.map_err(|error| match (error, watermark(link)) {
         (stale @ Error::StaleEpoch { .. }, _) => stale,
         (_, Ok(actual)) if actual != from => Error::Overtaken { expected: from, actual },
@@ -135,11 +161,24 @@ pub(super) fn write(
 
 pub(super) fn complain(link: &Link, claimed: Epoch, why: &str) -> Result<(), Error> {
     let sql = "UPDATE projection_watermark SET complaint = $1";
-    fenced(link, claimed, BESIDE_READERS, vec![(sql, vec![Box::new(why)])])
+    fenced(link, claimed, &beside_readers(), vec![(sql, vec![Box::new(why)])])
+}
+
+pub(super) fn complain_of_search(link: &Link, claimed: Epoch, why: &str) -> Result<(), Error> {
+    let sql = "UPDATE projection_watermark SET search_complaint = coalesce(search_complaint, $1)";
+    fenced(link, claimed, &beside_readers(), vec![(sql, vec![Box::new(why)])])
 }
 
 pub(super) fn complaint(link: &Link) -> Result<Option<String>, Error> {
-    let rows = link.query("SELECT complaint FROM projection_watermark", Vec::new())?;
+    noted(link, "SELECT complaint FROM projection_watermark")
+}
+
+pub(super) fn search_complaint(link: &Link) -> Result<Option<String>, Error> {
+    noted(link, "SELECT search_complaint FROM projection_watermark")
+}
+
+fn noted(link: &Link, sql: &str) -> Result<Option<String>, Error> {
+    let rows = link.query(sql, Vec::new())?;
     Ok(rows.first().and_then(|row| row.get(0)))
 }
 

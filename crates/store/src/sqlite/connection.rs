@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use kapelle_core::Seq;
@@ -293,6 +293,13 @@ fn locate(path: &Path) -> Result<PathBuf, Error> {
     let place = folder.canonicalize().map_err(Error::io(folder))?.join(name);
     refuse_linked_companions(&place)?;
     Ok(place)
+}
+
+/// Whether two paths lead to the same file, by whatever folders, links or names. One that is not
+/// there is no other's.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    place(one).is_some_and(|place_of_one| Some(place_of_one) == place(other))
 }
 
 /// SQLite does not follow a link to the file, but it would follow one to its log. Whoever made one

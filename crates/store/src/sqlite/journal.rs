@@ -10,7 +10,7 @@ use kapelle_core::{Record, Seq, Timestamp};
 use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 
 use super::{complaint, connection, schema, tables};
 use crate::backend::{self, Admitted, Backend, Kept, Request, Told, admit_group};
@@ -70,10 +70,7 @@ impl Sqlite {
         }
         let opened = match self.access {
             Access::Writing(_) => Some(match self.named_tables() {
-                Err(Error::Damaged { .. }) => {
-                    connection::set_tables_aside(&self.path)?;
-                    self.named_tables()?
-                }
+                Err(Error::Damaged { .. }) => self.tables_in_place_of_damaged()?,
                 prepared => prepared?,
             }),
             Access::Reading => connection::open_tables_read_only(&self.path)?,
@@ -102,23 +99,31 @@ impl Sqlite {
         Ok(conn)
     }
 
-    /// Nothing is in that file but what the journal tells: a damaged one is put aside for whoever
-    /// wants to know what happened, and the next look at the tables makes them anew.
-    fn set_damaged_aside(&mut self, outcome: &Result<(), Error>) -> Result<(), Error> {
+    /// What the journal tells is told again; the damaged file is put aside for whoever wants to know
+    /// what happened. Views of people are in no other place, and go with the tables if they can still
+    /// be read.
+    fn tables_in_place_of_damaged(&self) -> Result<Connection, Error> {
+        let damaged = connection::open_tables_read_only(&self.path);
+        let theirs = damaged.ok().flatten().and_then(|conn| tables::of_people(&conn).ok());
+        connection::set_tables_aside(&self.path)?;
+        let conn = self.named_tables()?;
+        theirs.unwrap_or_default().put_into(&conn);
+        Ok(conn)
+    }
+
+    fn replace_damaged(&mut self, outcome: &Result<(), Error>) -> Result<(), Error> {
         match outcome {
             Err(Error::Damaged { .. }) => {
                 drop(self.tables.take());
-                connection::set_tables_aside(&self.path)
+                self.tables = OnceCell::from(self.tables_in_place_of_damaged()?);
+                Ok(())
             }
             _ => Ok(()),
         }
     }
 
     fn empty_tables(&self) -> Result<(), Error> {
-        let conn = self.tables_or_refuse()?;
-        let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
-        tables::create_anew(&tx)?;
-        Ok(tx.commit()?)
+        tables::create_anew(self.tables_or_refuse()?).map_err(|error| self.name_tables(error))
     }
 
     fn tables_or_refuse(&self) -> Result<&Connection, Error> {
@@ -182,7 +187,12 @@ impl Journal for Sqlite {
         let epoch = Epoch(self.conn.query_row(claim, [], |row| unsigned(row, 0))?);
         // From here on, nobody else writes what is changed now.
         schema::migrate(&mut self.conn, &self.path)?;
-        tables::leave(&self.conn)?;
+        if tables::are_beside_journal(&self.conn)? {
+            tables::leave(&self.conn)?;
+            if let Some(conn) = self.tables()? {
+                tables::follow(&self.conn, conn)?;
+            }
+        }
         // Looked at after the claim: nobody but us can have written since.
         self.head = head(&self.conn)?;
         Ok(epoch)
@@ -296,7 +306,7 @@ impl Backend for Sqlite {
         let written = tables::write((self.tables_or_refuse()?, &self.conn), epoch, changes, span);
         // Those of a successor are not ours to put aside.
         if refuse_stale(&self.conn, epoch).is_ok() {
-            self.set_damaged_aside(&written)?;
+            self.replace_damaged(&written)?;
         }
         written.map_err(|error| self.name_tables(error))?;
         complaint::forget(&self.path)
@@ -326,7 +336,7 @@ impl Backend for Sqlite {
 
     fn create_tables_anew(&mut self) -> Result<(), Error> {
         let emptied = self.empty_tables();
-        self.set_damaged_aside(&emptied)?;
+        self.replace_damaged(&emptied)?;
         match emptied {
             Err(Error::Damaged { .. }) => self.empty_tables(),
             emptied => emptied,
@@ -369,6 +379,15 @@ impl Backend for Sqlite {
 
     fn trouble_with_search(&self) -> Result<Option<String>, Error> {
         super::search::trouble(&self.conn)
+    }
+
+    fn complain_of_search(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
+        refuse_stale(&self.conn, epoch)?;
+        tables::complain_of_search(self.tables_or_refuse()?, why)
+    }
+
+    fn search_complaint(&self) -> Result<Option<String>, Error> {
+        self.tables()?.map_or(Ok(None), tables::search_complaint)
     }
 
     fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error> {
@@ -511,6 +530,24 @@ mod tests {
         assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
         somebody.execute_batch("COMMIT").unwrap();
         assert_eq!(store.append(epoch, Seq(0), &[record]).unwrap().seq, Seq(1));
+    }
+
+    /// A store has two files, and whoever has one of them open wants to know which.
+    #[test]
+    fn tables_that_stay_locked_are_named_by_a_rebuild() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let mut store = Sqlite::open(&path).unwrap();
+        store.claim_epoch().unwrap();
+        let tables = store.tables_or_refuse().unwrap();
+        tables.busy_timeout(std::time::Duration::from_millis(1)).unwrap();
+        let somebody = Connection::open(tables_path(&path)).unwrap();
+        somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let refused = store.create_tables_anew().unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("store.tables.db"), "{refused}");
+        somebody.execute_batch("COMMIT").unwrap();
+        store.create_tables_anew().unwrap();
     }
 
     /// What the journal tells can be made searchable again; a note is told by nothing else, and

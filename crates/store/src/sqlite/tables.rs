@@ -15,7 +15,7 @@ use crate::backend::Told;
 use crate::error::Error;
 use crate::journal::{Epoch, Hash};
 use crate::projections::Changes;
-use crate::tables::{Dialect, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
+use crate::tables::{Dialect, MARK, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
 use crate::value::{Value, clamped};
 
 /// How long whoever folds waits for somebody who has locked the tables, before it says so. It comes
@@ -39,11 +39,10 @@ pub(super) fn prepare(conn: &Connection, journal: &Connection) -> Result<(), Err
     if are_usable(conn, journal)? {
         return Ok(());
     }
-    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
-    if !are_usable(&tx, journal)? {
-        create_anew(&tx)?;
-    }
-    Ok(tx.commit()?)
+    without_references(conn, |tx| match are_usable(tx, journal)? {
+        true => Ok(()),
+        false => make_anew(tx),
+    })
 }
 
 fn are_usable(conn: &Connection, journal: &Connection) -> Result<bool, Error> {
@@ -96,31 +95,121 @@ fn hash_at(journal: &Connection, seq: Seq) -> Result<String, Error> {
     Ok(found.map(|hash| hash.to_string()).unwrap_or_default())
 }
 
-/// Everything goes, also what only another version had.
+/// Empty tables, in the form of this version. What people have put beside them stays, and indexes
+/// that they put on them are made again.
 pub(super) fn create_anew(conn: &Connection) -> Result<(), Error> {
-    // What was made last refers to what was made before, and not the other way round.
-    let mut all = conn.prepare(
-        "SELECT type, name FROM sqlite_schema
-        WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
-        ORDER BY type = 'table', rowid DESC",
-    )?;
-    let drops = all.query_map([], |row| {
-        let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
-        Ok(format!("DROP {kind} \"{}\";", name.replace('"', "\"\"")))
-    })?;
-    let drops = drops.collect::<Result<String, _>>()?;
-    conn.execute_batch(&drops)?;
-    Ok(conn.execute_batch(&create(Dialect::Sqlite))?)
+    without_references(conn, make_anew)
 }
 
-/// Earlier versions had the tables in the file of the journal.
-pub(super) fn leave(journal: &Connection) -> Result<(), Error> {
-    if !exists(journal, WATERMARK)? {
-        return Ok(());
+/// In one transaction, in which a table of somebody may refer to one of ours that is gone.
+fn without_references(
+    conn: &Connection,
+    work: impl FnOnce(&Connection) -> Result<(), Error>,
+) -> Result<(), Error> {
+    // Within a transaction it cannot be set any more.
+    conn.pragma_update(None, "foreign_keys", false)?;
+    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate);
+    let done = tx.map_err(Error::from).and_then(|tx| {
+        work(&tx)?;
+        Ok(tx.commit()?)
+    });
+    conn.pragma_update(None, "foreign_keys", true)?;
+    done
+}
+
+fn make_anew(conn: &Connection) -> Result<(), Error> {
+    let theirs = of_people(conn)?;
+    conn.execute_batch(&drops(conn)?)?;
+    conn.execute_batch(&create(Dialect::Sqlite))?;
+    put_back(conn, &theirs.indexes);
+    Ok(())
+}
+
+/// What removes all that is ours, also what only another version had.
+fn drops(conn: &Connection) -> Result<String, Error> {
+    let mut all = conn.prepare(
+        "SELECT type, name, instr(sql, ?1) > 0 FROM sqlite_schema WHERE type IN ('table', 'view')",
+    )?;
+    let all = all.query_map([MARK], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let all: Vec<(String, String, bool)> = all.collect::<Result<_, _>>()?;
+    let ours = all.iter().filter(|(_, name, marked)| *marked || names().any(|our| our == name));
+    Ok(ours.map(|(kind, name, _)| format!("DROP {kind} {};", quoted(name))).collect())
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// What people have put beside our tables: the texts that make it again.
+#[derive(Debug, Default)]
+pub(super) struct OfPeople {
+    views: Vec<String>,
+    indexes: Vec<String>,
+}
+
+/// Without what could stop the fold: triggers, and indexes that are unique or have to compute
+/// something. Without their tables, too, whose rows no text makes again.
+pub(super) fn of_people(conn: &Connection) -> Result<OfPeople, Error> {
+    let texts = |sql: &str| -> Result<Vec<String>, Error> {
+        let mut statement = conn.prepare(sql)?;
+        let found = statement.query_map([MARK], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let found: Vec<(String, String)> = found.collect::<Result<_, _>>()?;
+        let theirs = found.into_iter().filter(|(name, _)| names().all(|our| our != name));
+        Ok(theirs.map(|(_, sql)| sql).collect())
+    };
+    let views = "SELECT name, sql FROM sqlite_schema WHERE type = 'view' AND instr(sql, ?1) = 0
+        ORDER BY rowid";
+    let indexes = "SELECT made.name, made.sql
+        FROM sqlite_schema AS made, pragma_index_list(made.tbl_name) AS of
+        WHERE made.type = 'index' AND of.name = made.name AND of.origin = 'c' AND NOT of.\"unique\"
+            AND instr(made.sql, ?1) = 0
+            AND NOT EXISTS (SELECT 1 FROM pragma_index_xinfo(made.name) WHERE cid = -2)
+        ORDER BY made.rowid";
+    Ok(OfPeople { views: texts(views)?, indexes: texts(indexes)? })
+}
+
+impl OfPeople {
+    pub(super) fn put_into(&self, conn: &Connection) {
+        put_back(conn, &self.views);
+        put_back(conn, &self.indexes);
     }
+}
+
+/// What does not fit any more, or is there already, is left out.
+fn put_back(conn: &Connection, texts: &[String]) {
+    for text in texts {
+        let _ = conn.execute(text, []);
+    }
+}
+
+/// Whether there are tables in the file of the journal, as in earlier versions.
+pub(super) fn are_beside_journal(journal: &Connection) -> Result<bool, Error> {
+    exists(journal, WATERMARK)
+}
+
+/// Removes them from there.
+pub(super) fn leave(journal: &Connection) -> Result<(), Error> {
     let tx = Transaction::new_unchecked(journal, TransactionBehavior::Immediate)?;
     tx.execute_batch(&drop(Dialect::Sqlite))?;
     Ok(tx.commit()?)
+}
+
+/// Views of people that leaned on them go to where the tables are now.
+pub(super) fn follow(journal: &Connection, conn: &Connection) -> Result<(), Error> {
+    let mut views = journal.prepare("SELECT name, sql FROM sqlite_schema WHERE type = 'view'")?;
+    let views = views.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    for (name, text) in views.collect::<Result<Vec<(String, String)>, _>>()? {
+        let name = quoted(&name);
+        let works = |conn: &Connection| conn.prepare(&format!("SELECT * FROM {name}")).is_ok();
+        if works(journal) {
+            continue;
+        }
+        put_back(conn, &[text]);
+        if works(conn) {
+            journal.execute(&format!("DROP VIEW {name}"), [])?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn write(
@@ -147,10 +236,18 @@ pub(super) fn write(
     Ok(tx.commit()?)
 }
 
-/// At once or not at all.
 pub(super) fn complain(conn: &Connection, why: &str) -> Result<(), Error> {
+    note(conn, "UPDATE projection_watermark SET complaint = ?1", why)
+}
+
+pub(super) fn complain_of_search(conn: &Connection, why: &str) -> Result<(), Error> {
+    let sql = "UPDATE projection_watermark SET search_complaint = coalesce(search_complaint, ?1)";
+    note(conn, sql, why)
+}
+
+/// At once or not at all.
+fn note(conn: &Connection, sql: &str, why: &str) -> Result<(), Error> {
     conn.busy_timeout(Duration::ZERO)?;
-    let sql = "UPDATE projection_watermark SET complaint = ?1";
     let noted = conn.execute(sql, [why]);
     conn.busy_timeout(PATIENCE)?;
     noted?;
@@ -158,7 +255,14 @@ pub(super) fn complain(conn: &Connection, why: &str) -> Result<(), Error> {
 }
 
 pub(super) fn complaint(conn: &Connection) -> Result<Option<String>, Error> {
-    let sql = "SELECT complaint FROM projection_watermark";
+    noted(conn, "SELECT complaint FROM projection_watermark")
+}
+
+pub(super) fn search_complaint(conn: &Connection) -> Result<Option<String>, Error> {
+    noted(conn, "SELECT search_complaint FROM projection_watermark")
+}
+
+fn noted(conn: &Connection, sql: &str) -> Result<Option<String>, Error> {
     Ok(conn.query_row(sql, [], |row| row.get(0)).optional()?.flatten())
 }
 

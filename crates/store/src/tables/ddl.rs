@@ -10,8 +10,9 @@ pub(crate) enum Dialect {
     Postgres,
 }
 
-/// By this PostgreSQL tells our tables and views from those that people add to the schema.
-const MARK: &str = "made from the journal by Kapelle";
+/// By this our tables, indexes and views are told from those that people add: on PostgreSQL it is
+/// their comment, on SQLite a part of the text that made them, which it keeps.
+pub(crate) const MARK: &str = "made from the journal by Kapelle";
 
 /// What makes all tables and views, empty.
 pub(crate) fn create(dialect: Dialect) -> String {
@@ -34,13 +35,14 @@ pub(crate) fn create(dialect: Dialect) -> String {
         }
     }
     for (name, _, query) in VIEWS {
-        sql += &format!("CREATE VIEW {name} AS {query};\n");
+        sql += &format!("CREATE VIEW {name} AS{} {query};\n", marked(dialect));
     }
     let int = kind(&Kind::Int, dialect);
     sql += &format!(
-        "CREATE TABLE {WATERMARK} (id {int} PRIMARY KEY CHECK (id = 1), seq {int} NOT NULL CHECK (seq >= 0), \
-         hash TEXT NOT NULL, version {int} NOT NULL, complaint TEXT){};\n\
+        "CREATE TABLE {WATERMARK} ({} id {int} PRIMARY KEY CHECK (id = 1), seq {int} NOT NULL CHECK (seq >= 0), \
+         hash TEXT NOT NULL, version {int} NOT NULL, complaint TEXT, search_complaint TEXT){};\n\
          INSERT INTO {WATERMARK} (id, seq, hash, version) VALUES (1, 0, '', {VERSION});\n",
+        marked(dialect),
         strictness(dialect)
     );
     if dialect == Dialect::Postgres {
@@ -121,13 +123,15 @@ fn create_table(table: &Table, dialect: Dialect) -> String {
     };
     let name = table.name;
     let mut sql = format!(
-        "CREATE TABLE {name} (\n    {}\n){}{without_rowid};\n",
+        "CREATE TABLE {name} ({}\n    {}\n){}{without_rowid};\n",
+        marked(dialect),
         lines.join(",\n    "),
         strictness(dialect)
     );
     for (columns, rows) in table.indexes {
         let only = if rows.is_empty() { String::new() } else { format!(" WHERE {rows}") };
-        sql += &format!("CREATE INDEX {name}_by_{columns} ON {name} ({columns}){only};\n");
+        let mark = marked(dialect);
+        sql += &format!("CREATE INDEX {name}_by_{columns} ON {name}{mark} ({columns}){only};\n");
     }
     sql
 }
@@ -167,6 +171,13 @@ pub(super) fn kind(kind: &Kind, dialect: Dialect) -> &'static str {
         (true, Dialect::Sqlite) => "INTEGER",
         (true, Dialect::Postgres) => "BIGINT",
         (false, _) => "TEXT",
+    }
+}
+
+fn marked(dialect: Dialect) -> String {
+    match dialect {
+        Dialect::Sqlite => format!(" /* {MARK} */"),
+        Dialect::Postgres => String::new(),
     }
 }
 

@@ -36,7 +36,7 @@ pub fn reference() -> String {
         page,
         "\n### {WATERMARK}\n\nOne row: the tables above tell the first `seq` records of the journal, the \
          last of which has the hash `hash`, in the form `version`. `complaint` says why they do not \
-         go on, if they cannot.\n"
+         go on, if they cannot, and `search_complaint` what could not be made searchable, until a rebuild.\n"
     );
     page += "\n## The truth, by migration\n\nMigrations only go forward. A store is backed up before it is \
              migrated; a version that does not know a store's schema leaves it alone.\n";

@@ -34,9 +34,6 @@ const LULL: Duration = Duration::from_millis(5);
 /// What is read back from the journal is folded in batches of this size.
 const FOLD_RECORDS_MAX: usize = 10_000;
 
-/// An append waits for at most one such batch.
-const SEARCH_RECORDS_MAX: usize = 500;
-
 /// The search waits for a lull. Under load it gets one batch in so long, which costs less than a
 /// hundredth of the time.
 const SEARCH_UNDER_LOAD: Duration = Duration::from_secs(1);
@@ -80,6 +77,8 @@ pub(super) struct Behind {
     unsearchable_since: Option<Instant>,
     /// Extending the search failed; it is not tried again before this.
     search_after: Option<Instant>,
+    /// What could not be made searchable, if that could not be noted yet.
+    unsearchable: Option<String>,
     snapshots: Snapshots,
     /// When the last piece of work was done.
     rested: Instant,
@@ -122,6 +121,7 @@ impl Behind {
             deposed: false,
             unsearchable_since,
             search_after: None,
+            unsearchable: None,
             snapshots: Snapshots::default(),
             rested: Instant::now(),
             took: Duration::ZERO,
@@ -131,6 +131,7 @@ impl Behind {
     pub(super) fn run(mut self) -> Result<(), Error> {
         loop {
             match self.pending.wait(|news| self.due(news)) {
+                Call::Unsearchable(why) => self.note_unsearchable(Some(why)),
                 Call::Flush(waiting) => self.flush(waiting),
                 Call::End => return self.finish(),
                 Call::Due => self.work(),
@@ -214,6 +215,14 @@ impl Behind {
         self.search_after = failed.then(|| Instant::now() + FOLD_RETRY);
     }
 
+    /// Tables that somebody has locked take the note when they are let go.
+    fn note_unsearchable(&mut self, why: Option<String>) {
+        let Some(why) = self.unsearchable.take().or(why) else { return };
+        if self.store.complain_of_search(self.epoch, &why).is_err() {
+            self.unsearchable = Some(why);
+        }
+    }
+
     fn flush(&mut self, waiting: Vec<Done<Seq>>) {
         let folded = self.fold_all();
         for done in waiting {
@@ -223,7 +232,9 @@ impl Behind {
 
     /// Does everything that was left for later.
     fn finish(mut self) -> Result<(), Error> {
-        self.fold_all()?;
+        let folded = self.fold_all();
+        self.note_unsearchable(None);
+        folded?;
         // What it does not know now, the next start tells it.
         let _ = self.search_on();
         let Some(fold) = &self.fold else { return Ok(()) };
@@ -309,18 +320,10 @@ impl Behind {
     /// Makes one batch of records searchable, as far as they are folded.
     fn extend_search(&mut self) -> Result<(), Error> {
         let Some(fold) = &self.fold else { return Ok(()) };
-        let after = self.store.searchable()?;
-        let rows = self.store.rows(after, SEARCH_RECORDS_MAX)?;
-        let mut documents = Vec::new();
-        let mut mark = after;
-        for row in rows.iter().filter(|row| row.seq.cast_unsigned() <= fold.seq().0) {
-            let record = row.record()?;
-            mark = record.seq;
-            documents.extend(search::documents(fold.state(), &record, row.event_type()));
-        }
-        let complete = mark >= fold.seq();
-        if mark > after {
-            self.index(documents, mark)?;
+        let mut complete = true;
+        if let Some((documents, reached)) = search::untold(&*self.store, fold)? {
+            complete = reached >= fold.seq();
+            self.index(documents, reached)?;
         }
         self.unsearchable_since = (!complete).then(Instant::now);
         Ok(())

@@ -29,11 +29,15 @@ pub(super) struct News {
     /// Since when there is something that was not taken.
     pub since: Option<Instant>,
     flushes: Vec<Done<Seq>>,
+    /// What could not be made searchable; the first of it.
+    unsearchable: Option<String>,
     ending: bool,
 }
 
 /// Why the one that follows should do something.
 pub(super) enum Call {
+    /// Something could not be made searchable, which is noted with the tables.
+    Unsearchable(String),
     /// Somebody waits for the tables.
     Flush(Vec<Done<Seq>>),
     /// The moment has come that was waited for.
@@ -50,6 +54,7 @@ impl Pending {
             count: 0,
             since: None,
             flushes: Vec::new(),
+            unsearchable: None,
             ending: false,
         };
         Pending { news: Mutex::new(news), more: Condvar::new() }
@@ -84,6 +89,11 @@ impl Pending {
         self.more.notify_one();
     }
 
+    pub(super) fn unsearchable(&self, why: String) {
+        self.news().unsearchable.get_or_insert(why);
+        self.more.notify_one();
+    }
+
     pub(super) fn end(&self) {
         self.news().ending = true;
         self.more.notify_one();
@@ -98,6 +108,9 @@ impl Pending {
     pub(super) fn wait(&self, due: impl Fn(&News) -> Option<Instant>) -> Call {
         let mut news = self.news();
         loop {
+            if let Some(why) = news.unsearchable.take() {
+                return Call::Unsearchable(why);
+            }
             if !news.flushes.is_empty() {
                 return Call::Flush(mem::take(&mut news.flushes));
             }

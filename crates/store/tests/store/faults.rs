@@ -365,16 +365,126 @@ fn nobody_waits_for_a_transaction_that_was_forgotten() {
 /// People point Grafana at views of their own.
 #[test]
 fn views_of_people_outlive_a_rebuild() {
+    for place in fixture::places() {
+        fixture::write(&place.location, &fixture::history(1, 0), 50);
+        place.change(OF_PEOPLE);
+        let told = of_people(&place);
+        place.change("UPDATE tasks SET title = 'wrong'");
+        assert!(rebuild(&place.location).unwrap().repaired().count() > 0, "{}", place.name);
+        assert_eq!(of_people(&place), told, "{}", place.name);
+        let wrong = place.ask("SELECT count(*) FROM tasks WHERE title = 'wrong'");
+        assert_eq!(wrong, ["0"], "{}", place.name);
+    }
+}
+
+/// What people put beside our tables.
+const OF_PEOPLE: &str = "CREATE VIEW mine AS SELECT count(*) AS tasks FROM tasks;
+    CREATE VIEW \"my \"\"other\"\" view\" AS SELECT tasks + 1 AS more FROM mine;
+    CREATE INDEX my_index ON tasks (title);
+    CREATE TABLE my_notes (note TEXT); INSERT INTO my_notes VALUES ('call Ada')";
+
+fn of_people(place: &fixture::Place) -> [Vec<String>; 4] {
+    let index = match place.location.path() {
+        Some(_) => "SELECT sql FROM sqlite_schema WHERE name = 'my_index'",
+        None => {
+            "SELECT indexdef FROM pg_indexes WHERE indexname = 'my_index'
+            AND schemaname = current_schema()"
+        }
+    };
+    let other = "SELECT more FROM \"my \"\"other\"\" view\"";
+    ["SELECT tasks FROM mine", other, index, "SELECT note FROM my_notes"].map(|sql| place.ask(sql))
+}
+
+/// A new version makes tables of another form, and damage makes a new file. What people wrote for
+/// themselves is in neither the journal nor our hands, so it stays as far as it can be read.
+#[test]
+fn views_of_people_outlive_tables_that_are_made_anew() {
+    let records = fixture::history(12, 10);
+    let (before, rest) = records.split_at(records.len() / 2);
+    for what in ["another version", "a table", "the watermark"] {
+        let [place, _] = fixture::places();
+        let path = place.location.path().unwrap();
+        fixture::write(&place.location, before, 50);
+        place.change(OF_PEOPLE);
+        let told = of_people(&place).map(|lines| lines.len());
+        let tables = kapelle_store::tables_path(path);
+        match what {
+            "a table" => damage(&tables, "tasks"),
+            "the watermark" => damage(&tables, "projection_watermark"),
+            _ => place.change("UPDATE projection_watermark SET version = version - 1"),
+        }
+        goes_on(path, rest);
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{what}");
+        assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64), "{what}");
+        if what == "another version" {
+            assert_eq!(of_people(&place).map(|lines| lines.len()), told, "{what}");
+            continue;
+        }
+        // Rows of theirs are in the file that was put aside.
+        let count = place.ask("SELECT count(*) FROM tasks");
+        assert_eq!(place.ask("SELECT tasks FROM mine"), count, "{what}");
+        let named = "SELECT count(*) FROM sqlite_schema WHERE name IN ('my_index', 'my_notes')";
+        assert_eq!(place.ask(named), ["1"], "{what}");
+    }
+}
+
+/// What could stop the fold does not stay: a rebuild mends, whatever somebody put on the tables.
+#[test]
+fn a_rebuild_leaves_out_what_could_stop_the_fold() {
+    for place in fixture::places() {
+        // Two missions, whose tasks have the same titles.
+        fixture::write(&place.location, &fixture::history(1, 1), 50);
+        place.change(
+            "UPDATE tasks SET title = CAST(id AS TEXT);
+            CREATE UNIQUE INDEX only_one ON tasks (title);
+            CREATE TABLE my_tags (task BIGINT REFERENCES tasks, tag TEXT);
+            INSERT INTO my_tags SELECT id, 'urgent' FROM tasks",
+        );
+        let (more, left) = match place.location.path() {
+            Some(_) => (
+                "CREATE INDEX sums ON tasks (json(title));
+                CREATE TRIGGER no_more BEFORE INSERT ON tasks
+                    BEGIN SELECT RAISE(ABORT, 'enough'); END",
+                "SELECT name FROM sqlite_schema WHERE name IN ('only_one', 'sums', 'no_more')",
+            ),
+            None => (
+                "CREATE INDEX sums ON tasks (CAST(title AS BIGINT));
+                CREATE FUNCTION no_more() RETURNS trigger LANGUAGE plpgsql AS
+                    $$BEGIN RAISE EXCEPTION 'enough'; END$$;
+                CREATE TRIGGER no_more BEFORE INSERT ON tasks
+                    FOR EACH ROW EXECUTE FUNCTION no_more()",
+                "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()
+                        AND indexname IN ('only_one', 'sums')
+                    UNION ALL SELECT tgname FROM pg_trigger WHERE tgrelid = 'tasks'::regclass
+                        AND tgname = 'no_more'",
+            ),
+        };
+        place.change(more);
+        assert_eq!(place.ask(left).len(), 3, "{}", place.name);
+        rebuild(&place.location).unwrap();
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
+        assert_eq!(place.ask(left), [""; 0], "{}", place.name);
+        let tags = "SELECT count(*) FROM my_tags JOIN tasks ON task = id";
+        assert_eq!(place.ask(tags), ["8"], "{}: their rows stay", place.name);
+    }
+}
+
+/// Tables that could not be made anew are empty, and no better than those before.
+#[test]
+fn a_rebuild_that_fails_is_told() {
     let [_, place] = fixture::places();
-    let writer = Writer::open(&place.location).unwrap();
-    append(&writer, Seq(0), &fixture::history(1, 0)).recv().unwrap().unwrap();
-    writer.close().unwrap();
-    place.change("CREATE VIEW mine AS SELECT count(*) AS tasks FROM tasks");
-    let told = place.ask("SELECT tasks FROM mine");
-    place.change("UPDATE tasks SET title = 'wrong'");
-    assert!(rebuild(&place.location).unwrap().repaired().count() > 0);
-    assert_eq!(place.ask("SELECT tasks FROM mine"), told);
-    assert_eq!(place.ask("SELECT count(*) FROM tasks WHERE title = 'wrong'"), ["0"]);
+    fixture::write(&place.location, &fixture::history(1, 0), 50);
+    let trouble = || Reader::open(&place.location).unwrap().trouble_with_tables();
+    // Nothing tells this from a condition of ours.
+    place.change("ALTER TABLE tasks ADD CONSTRAINT mine CHECK (title <> 'first') NOT VALID");
+    let refused = rebuild(&place.location).unwrap_err();
+    assert!(matches!(refused, Error::Unfit { .. }), "{refused:?}");
+    assert_eq!(trouble(), Some(refused.to_string()));
+    place.change("ALTER TABLE tasks DROP CONSTRAINT mine");
+    rebuild(&place.location).unwrap();
+    assert_eq!(trouble(), None);
 }
 
 /// Nor does a start. What the fold waits for is told to whoever looks.

@@ -1,8 +1,9 @@
 //! Leadership on PostgreSQL, between real processes: one at a time, and the dead and the stopped
 //! do not count.
 
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::Receiver;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ use crate::{cluster, fixture};
 
 /// Set for the process that this test binary starts from itself: an address and a project.
 const CHILD_STORE: &str = "KAPELLE_TEST_LEAD";
+
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn records() -> Vec<Record> {
     fixture::history(21, 0)
@@ -35,6 +39,7 @@ fn child_leads() {
     let (url, project) = place.split_once(' ').unwrap();
     let writer = Writer::open(Location::postgres(url, project).unwrap()).unwrap();
     println!("\nleading");
+    writer.when_deposed(|why| println!("deposed: {why}"));
     let records = records();
     let mut head = writer.opened_at().seq;
     for order in std::io::stdin().lines() {
@@ -61,7 +66,7 @@ fn child_leads() {
 struct Leader {
     child: Child,
     orders: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
 }
 
 impl Leader {
@@ -74,8 +79,11 @@ impl Leader {
             .spawn()
             .unwrap();
         let orders = child.stdin.take().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut leader = Leader { child, orders, lines };
+        let printed = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (say, lines) = mpsc::channel();
+        // The test may have seen enough.
+        thread::spawn(move || printed.map_while(Result::ok).try_for_each(|line| say.send(line)));
+        let leader = Leader { child, orders, lines };
         leader.line("leading");
         leader
     }
@@ -89,8 +97,10 @@ impl Leader {
     }
 
     /// The next line that begins so.
-    fn line(&mut self, start: &str) -> String {
-        self.lines.by_ref().map(Result::unwrap).find(|line| line.starts_with(start)).unwrap()
+    fn line(&self, start: &str) -> String {
+        let next =
+            || self.lines.recv_timeout(PATIENCE).unwrap_or_else(|why| panic!("{start}: {why}"));
+        std::iter::repeat_with(next).find(|line| line.starts_with(start)).unwrap()
     }
 
     fn signal(&self, signal: Signal) {
@@ -165,6 +175,43 @@ fn a_leader_that_was_stopped_is_refused_when_it_wakes() {
     let reader = Reader::open(&location).unwrap();
     assert_eq!(reader.wrong_tables().unwrap(), [""; 0]);
     assert_eq!(reader.watermark().unwrap(), Seq(records.len() as u64));
+}
+
+/// Whoever has nothing to append would lead in its own eyes until it has. The database tells it.
+#[test]
+fn a_leader_with_nothing_to_do_hears_that_it_was_replaced() {
+    let (_, location) = place("lead_told");
+    let leader = Writer::open(&location).unwrap();
+    let deposed = || {
+        let (told, heard) = mpsc::channel();
+        leader.when_deposed(move |why| told.send(why.to_string()).unwrap());
+        heard
+    };
+    let (heard, over) = (deposed(), "epoch 1 is not current: the store is at epoch 2");
+    assert!(heard.try_recv().is_err(), "it leads");
+    Postgres::open(&location).unwrap().claim_epoch().unwrap();
+    assert_eq!(heard.recv_timeout(PATIENCE).as_deref(), Ok(over));
+    // Whoever asks late is told, too.
+    assert_eq!(deposed().recv_timeout(PATIENCE).as_deref(), Ok(over));
+}
+
+/// The same for one that slept, or whose network did, when it was replaced: nobody could tell it then.
+#[test]
+fn a_leader_that_comes_back_hears_that_it_was_replaced() {
+    for sentinel in ["kept", "lost"] {
+        let project = format!("lead_back_{sentinel}");
+        let (url, location) = place(&project);
+        let old = Leader::start(&url, &project);
+        old.signal(Signal::SIGSTOP);
+        if sentinel == "lost" {
+            assert_eq!(end_sentinel(&location), "1");
+        }
+        let new = Writer::open(&location).unwrap();
+        old.signal(Signal::SIGCONT);
+        let told = old.line("deposed: ");
+        assert_eq!(told, "deposed: epoch 1 is not current: the store is at epoch 2", "{sentinel}");
+        append(&new, Seq(0), &records()).unwrap();
+    }
 }
 
 /// Stopped when all that its fold lacks is the word to commit, it holds what its successor has to

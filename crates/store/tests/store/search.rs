@@ -9,6 +9,7 @@ use kapelle_store::{Reader, Writer, carry_over, rebuild};
 use rusqlite::Connection;
 
 use crate::faults::damage;
+use crate::fixture::Place;
 use crate::{cluster, fixture};
 
 fn query(text: &str) -> Query {
@@ -153,12 +154,65 @@ fn a_damaged_search_stops_no_move_and_is_made_anew() {
         assert_eq!((search.kept, search.lost), (notes, notes == 0), "{table}");
         assert_eq!(rebuild(&place.location).unwrap().search, None, "{table}");
         for location in [&place.location, &to.location] {
-            fixture::write(location, &[], 1);
             let reader = Reader::open(location).unwrap();
             assert_eq!(reader.searchable().unwrap(), Seq(records.len() as u64), "{table}");
             assert!(!reader.search(&query("merged")).unwrap().is_empty(), "{table}");
             assert_eq!(reader.search(&query("fox")).unwrap().len(), notes, "{table}");
         }
+    }
+}
+
+/// A log that is not there when somebody looks for it was not printed, as far as they can see. So
+/// it is told once, and not only to whoever wrote it.
+#[test]
+fn what_could_not_be_made_searchable_is_told_until_a_rebuild() {
+    for place in fixture::places() {
+        fixture::write(&place.location, &fixture::history(33, 0), 100);
+        let unsearchable = || Reader::open(&place.location).unwrap().unsearchable();
+        refuse_documents(&place);
+        let writer = Writer::open(&place.location).unwrap();
+        let (told, heard) = mpsc::channel();
+        for number in 1..=2 {
+            let log =
+                Document { kind: Kind::Log, ..memory(&format!("attempt {number}"), 5, "ran") };
+            let told = told.clone();
+            writer.index(log, move |done| told.send(done.unwrap_err().to_string()).unwrap());
+        }
+        let why = heard.recv().unwrap();
+        assert!(why.contains("there is no room"), "{}: {why}", place.name);
+        writer.close().unwrap();
+        let noted = format!("the log of attempt 1: {why}");
+        assert_eq!(unsearchable(), Some(noted.clone()), "{}", place.name);
+        fixture::write(&place.location, &[], 1);
+        assert_eq!(unsearchable(), Some(noted.clone()), "{}: it is still not there", place.name);
+
+        accept_documents(&place);
+        let search = rebuild(&place.location).unwrap().search.unwrap();
+        assert_eq!((search.why, search.lost), (noted, false), "{}", place.name);
+        assert_eq!(unsearchable(), None, "{}", place.name);
+        assert_eq!(rebuild(&place.location).unwrap().search, None, "{}", place.name);
+        let reader = Reader::open(&place.location).unwrap();
+        assert!(!reader.search(&query("merged")).unwrap().is_empty(), "{}", place.name);
+    }
+}
+
+fn refuse_documents(place: &Place) {
+    let Some(path) = place.location.path() else {
+        return place.change(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                $$BEGIN RAISE EXCEPTION 'there is no room'; END$$;
+            CREATE TRIGGER refuse BEFORE INSERT ON documents FOR EACH ROW EXECUTE FUNCTION refuse()",
+        );
+    };
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON documents
+        BEGIN SELECT RAISE(ABORT, 'there is no room'); END";
+    Connection::open(path).unwrap().execute_batch(refuse).unwrap();
+}
+
+/// On SQLite the search that is made anew has no triggers.
+fn accept_documents(place: &Place) {
+    if place.location.path().is_none() {
+        place.change("DROP TRIGGER refuse ON documents");
     }
 }
 

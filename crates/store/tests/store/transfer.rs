@@ -9,7 +9,7 @@ use kapelle_store::{
 };
 use rusqlite::Connection;
 
-use crate::{crowd, fixture};
+use crate::{cluster, crowd, fixture};
 
 fn exported(location: &Location) -> Vec<u8> {
     let mut lines = Vec::new();
@@ -281,6 +281,90 @@ fn a_move_that_is_repeated_carries_what_came_since() {
         let query = Query { text: word.into(), ..Query::default() };
         assert_eq!(reader.search(&query).unwrap().len(), count, "{word}");
     }
+}
+
+/// Whoever moves a project goes on looking for things in it, also before its next run.
+#[test]
+fn what_has_arrived_can_be_searched_at_once() {
+    let records = fixture::history(33, 12);
+    assert!(records.len() > 600, "{}: more than one batch of the search", records.len());
+    let [from, _] = fixture::places();
+    fixture::write(&from.location, &records, 100);
+    let log = Document { kind: Kind::Log, ..note("attempt 1", 8, "the log of milk") };
+    keep(&from.location, b"blob", vec![note("note", 9, "remember the milk"), log]);
+    let lines = exported(&from.location);
+    let found = |location: &Location, text: &str| {
+        let reader = Reader::open(location).unwrap();
+        assert_eq!(reader.searchable().unwrap(), Seq(records.len() as u64), "{location}");
+        reader.search(&Query { text: text.into(), ..Query::default() }).unwrap()
+    };
+    let [merged, printed] = ["merged", "1 test"].map(|text| found(&from.location, text));
+    assert!(!merged.is_empty() && !printed.is_empty());
+    let [one, other] = fixture::places();
+    let [third, last] = fixture::places();
+    for [moved, imported] in [[&one, &other], [&last, &third]] {
+        carry_over(&from.location, &moved.location).unwrap();
+        import(&mut &lines[..], Extent::Whole, &imported.location).unwrap();
+        for to in [&moved.location, &imported.location] {
+            assert_eq!(found(to, "merged"), merged, "{to}");
+            assert_eq!(found(to, "1 test"), printed, "{to}");
+        }
+        assert_eq!(found(&moved.location, "milk").len(), 2, "{}", moved.name);
+    }
+}
+
+/// The same file has many names. Whoever moves it onto itself means something else.
+#[test]
+fn a_file_is_not_moved_onto_itself_by_another_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let [real, linked] = ["real", "linked"].map(|name| dir.path().join(name));
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &linked).unwrap();
+    let path = real.join("db");
+    fixture::write(&(&path).into(), &fixture::history(1, 0), 50);
+    std::fs::hard_link(&path, real.join("hard")).unwrap();
+    let (head, there) = (verify(&path).unwrap().head, std::fs::read(&path).unwrap());
+    for name in [linked.join("db"), real.join("../real/./db"), real.join("hard")] {
+        let refused = carry_over(&path, &name).unwrap_err().to_string();
+        assert!(refused.contains("is there already"), "{}: {refused}", name.display());
+        assert!(std::fs::read(&path).unwrap() == there, "{}: changed", name.display());
+    }
+    assert_eq!(carry_over(&path, &real.join("other")).unwrap().head, head);
+}
+
+/// So does the same database: by socket or by host, with or without what goes without saying.
+#[test]
+fn a_database_is_not_moved_onto_itself_by_another_address() {
+    let cluster = cluster::Cluster::start();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    cluster.psql("public", "CREATE ROLE ada LOGIN").unwrap();
+    for setting in ["listen_addresses = '127.0.0.1'".to_owned(), format!("port = {port}")] {
+        cluster.psql("public", &format!("ALTER SYSTEM SET {setting}")).unwrap();
+    }
+    cluster.crash();
+    cluster.start_again();
+    let url = cluster.url();
+    let (_, dir) = url.split_once("host=").unwrap();
+    let encoded = dir.replace('/', "%2F");
+    let at = |url: &str| Location::postgres(url, "shop").unwrap();
+    let here = at(&format!("{url}&port={port}"));
+    fixture::write(&here, &fixture::history(1, 0), 50);
+    let head = || verify(&here).unwrap().head;
+    let before = head();
+    for other in [
+        format!("postgres://app@127.0.0.1:{port}/postgres"),
+        format!("postgres://app@localhost:{port}/postgres?connect_timeout=3"),
+        format!("postgres://app@{encoded}:{port}/postgres"),
+        format!("postgres://ada@127.0.0.1:{port}/%70ostgres"),
+        format!("host={dir} port={port} user=app dbname=postgres"),
+    ] {
+        let refused = carry_over(&here, at(&other)).unwrap_err().to_string();
+        assert!(refused.contains("is there already"), "{other}: {refused}");
+        assert_eq!(head(), before, "{other}");
+    }
+    // Another project on the same server is another place.
+    let shelf = Location::postgres(&format!("{url}&port={port}"), "shelf").unwrap();
+    assert_eq!(carry_over(&here, &shelf).unwrap().head, before);
 }
 
 /// A broken history is not carried on.
