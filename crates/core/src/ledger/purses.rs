@@ -3,8 +3,6 @@
 //! Invariant: in every purse, `reserved` is the sum of what is left of the open reservations that
 //! count for it, and `spent` the sum of all charges.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Crew, Purpose, Reservation};
@@ -112,7 +110,7 @@ pub(super) struct Purses {
     council_days: Spans,
     council_weeks: Spans,
     scaling_days: Spans,
-    pools: BTreeMap<(u64, Pool), Purse>,
+    pools: FewMap<(u64, Pool), Purse>,
     /// Days before this one are forgotten, and nothing more can be reserved for them.
     pub(super) closed_days: u64,
 }
@@ -182,7 +180,7 @@ impl Purses {
             change(Scope::ScalingDay(day), self.scaling_days.or_default(day));
         }
         if let Some(pool) = pool {
-            change(Scope::Pool(day, pool), self.pools.entry((day, pool)).or_default());
+            change(Scope::Pool(day, pool), self.pools.or_default((day, pool)));
         }
         change(Scope::Day(day), self.days.or_default(day));
         change(Scope::Week(week), self.weeks.or_default(week));
@@ -238,7 +236,10 @@ impl Purses {
         for spans in others {
             forget(spans);
         }
-        self.pools = self.pools.split_off(&(self.closed_days, Pool::FIRST));
+        let open = (self.closed_days, Pool::FIRST);
+        while self.pools.keys().next().is_some_and(|first| *first < open) {
+            self.pools.pop_first();
+        }
     }
 }
 

@@ -229,6 +229,9 @@ impl State {
     /// An attempt came to an end of its own: its host is able.
     fn attempted(&mut self, task: TaskId) {
         self.forget_losses(task);
-        self.with_mission_of(task, |m| m.abandoned = 0);
+        let mission = self.task(task).and_then(|task| self.mission(task.mission));
+        if mission.is_some_and(|mission| mission.abandoned > 0) {
+            self.with_mission_of(task, |m| m.abandoned = 0);
+        }
     }
 }
