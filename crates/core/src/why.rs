@@ -124,11 +124,39 @@ fn put_off(what: &str, until: Timestamp, because: Option<&str>) -> String {
 
 /// What the end of `on` has to do with a task.
 pub(crate) fn blocked(state: &State, task: TaskId, on: TaskId) -> String {
-    let name = state.task(on).map_or("?", |t| t.name());
+    let Some(need) = state.task(on) else { return "Dependency ? failed".to_owned() };
+    let name = need.name();
     let wave = |id: TaskId| state.task(id).and_then(|t| t.plan.wave.as_deref());
-    match wave(task).filter(|own| wave(on) == Some(*own)) {
-        Some(wave) => format!("stands or falls with the wave {wave}, of which {name} gave up"),
-        None => format!("Dependency {name} failed"),
+    let wave = wave(task).filter(|own| wave(on) == Some(*own));
+    match (wave, unwanted(need)) {
+        (Some(wave), None) => {
+            format!("stands or falls with the wave {wave}, of which {name} gave up")
+        }
+        (Some(wave), Some(no)) => {
+            format!("stands or falls with the wave {wave}, of which {name} {no}")
+        }
+        (None, Some(no)) => {
+            format!("Dependency {name} {no}; it comes back when a person requeues {name}")
+        }
+        (None, None) => format!("Dependency {name} failed"),
+    }
+}
+
+/// What people did with a task that did not fail.
+fn unwanted(task: &Task) -> Option<String> {
+    match task.hardship.as_ref().and_then(|hardship| hardship.because.as_ref()) {
+        Some(HumanBecause::TurnedDown { by, reason }) => {
+            Some(format!("was turned down by {by}: {}", first_line(reason)))
+        }
+        Some(
+            HumanBecause::RetriesExhausted { .. }
+            | HumanBecause::OutOfOurHands { .. }
+            | HumanBecause::CouncilTooSmall { .. }
+            | HumanBecause::NoCouncil { .. }
+            | HumanBecause::CouncilUndecided { .. }
+            | HumanBecause::HostLost { .. },
+        )
+        | None => None,
     }
 }
 
@@ -158,6 +186,9 @@ fn dead_letter(task: &Task) -> String {
     match because {
         Some(because @ HumanBecause::HostLost { .. }) => {
             format!("gave up: {because}; a person can requeue it: {last}")
+        }
+        Some(because @ HumanBecause::TurnedDown { .. }) => {
+            format!("{because}; a person can requeue it")
         }
         Some(because) => {
             format!("gave up after {times} ({because}); a person can requeue it: {last}")

@@ -174,6 +174,21 @@ impl State {
         events
     }
 
+    /// Nobody tries a task that people do not want, so it counts as no failure.
+    pub(super) fn turn_down(
+        &self,
+        id: TaskId,
+        because: HumanBecause,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let Some(task) = self.task(id) else { return Vec::new() };
+        let story = task.hardship.as_ref().map(|hardship| hardship.story.clone());
+        let letter = self.letter(task, because, story.unwrap_or_default(), now);
+        let mut events = vec![Event::TaskDeadLettered { task: id, letter: Some(Box::new(letter)) }];
+        events.extend(self.fall_of(task));
+        events
+    }
+
     /// What needs the task cannot come any more, nor what needs that.
     fn fall_of(&self, task: &Task) -> Vec<Event> {
         let mut events = Vec::new();
