@@ -12,7 +12,7 @@ use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
 use crate::gates::{Done, Evidence, RedReason, Reviews};
-use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
+use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, Role, TaskId};
 use crate::ledger::Purpose;
 use crate::mission::{Counted, Mission};
 use crate::money::Usd;
@@ -108,6 +108,9 @@ pub struct Task {
     #[serde(default)]
     pub frozen: Arc<BTreeSet<String>>,
     pub merged: Option<Commit>,
+    /// By whose word it is or was taken back after it landed; until it is put back to work.
+    #[serde(default)]
+    pub taken_back: Option<Box<TakenBack>>,
     /// Tests that passed and failed on one commit of it.
     #[serde(default)]
     pub flaky: BTreeSet<String>,
@@ -131,6 +134,13 @@ pub struct Task {
     pub lineage: Option<Lineage>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+}
+
+/// Who wanted something that landed to go, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TakenBack {
+    pub by: Actor,
+    pub reason: String,
 }
 
 /// The words of an agent: intent, not authority.

@@ -86,6 +86,7 @@ impl State {
                     t.failures.clear();
                     (t.outgrown, t.failed_up_to) = (None, None);
                     t.begin_anew();
+                    t.taken_back = None;
                     (t.started, t.retrying, t.resume) = (false, false, None);
                 });
                 self.discard(*task);
