@@ -1,6 +1,6 @@
 //! What the ledger tells people and the scheduler.
 
-use super::Ledger;
+use super::{Ledger, Meanwhile};
 use super::account::{Charge, Reservation, ReservationId};
 use super::burn::BurnAlert;
 use super::forecast::{self, Forecast, Spread};
@@ -162,9 +162,19 @@ impl Ledger {
     /// How far the day's pools are down for first attempts of this size.
     #[must_use]
     pub fn throttle(&self, usd: Usd, now: Timestamp) -> Throttle {
+        self.throttle_once(usd, Meanwhile::Nothing, now)
+    }
+
+    pub(super) fn throttle_once(
+        &self,
+        usd: Usd,
+        meanwhile: Meanwhile<'_>,
+        now: Timestamp,
+    ) -> Throttle {
         let day = Span::Day.number(now);
-        let has_room = |pool| self.over(Scope::Pool(day, pool), usd).is_none();
-        if self.over(Scope::Day(day), usd).is_some() {
+        let is_over = |scope| self.over_once(scope, usd, meanwhile).is_some();
+        let has_room = |pool| !is_over(Scope::Pool(day, pool));
+        if is_over(Scope::Day(day)) {
             Throttle::Closed
         } else if has_room(Pool::Baseline) {
             Throttle::Open
