@@ -124,6 +124,9 @@ pub enum Command {
         fence: Fence,
         spent: Spending,
     },
+    /// From a host that has just started: what it found of the cost of what it ran before, it has
+    /// told. The rest died with those who knew.
+    CloseBills,
 
     /// From a person: a task that gave up lives again, with all that was blocked by it alone.
     RequeueTask {
@@ -326,6 +329,7 @@ impl Command {
             | Command::RaiseCap { .. }
             | Command::ResumeSpending { .. }
             | Command::ReportSpending { .. }
+            | Command::CloseBills
             | Command::RequeueTask { .. }
             | Command::ConveneCouncil { .. }
             | Command::CastVote { .. }

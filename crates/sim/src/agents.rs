@@ -142,7 +142,7 @@ impl<R: Rules + Clone> World<R> {
         !self.is_calm() && self.down.get(&provider).is_some_and(|until| self.now < *until)
     }
 
-    fn spend(&mut self, reserved: Usd) -> Spending {
+    pub(crate) fn spend(&mut self, reserved: Usd) -> Spending {
         let mut usd = match self.rng.u8(0..3) {
             0 => Usd::ZERO,
             1 => Usd::micros(self.rng.u64(0..=reserved.as_micros())),

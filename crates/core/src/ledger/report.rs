@@ -1,6 +1,5 @@
 //! What the ledger tells people and the scheduler.
 
-use super::{Ledger, Meanwhile};
 use super::account::{Charge, Reservation, ReservationId};
 use super::burn::BurnAlert;
 use super::forecast::{self, Forecast, Spread};
@@ -10,6 +9,7 @@ use super::purses::{self, Purse, Scope};
 use super::refusal::{Limit, Refusal, Warning};
 use super::tokens::Tokens;
 use super::watchdog::{Alarm, WatchdogState};
+use super::{Ledger, Meanwhile};
 use crate::calendar::{DAY_MS, Span};
 use crate::ids::{AgentId, MissionId, TaskId};
 use crate::money::Usd;
@@ -91,6 +91,12 @@ impl Ledger {
     #[must_use]
     pub fn remainder(&self, id: ReservationId) -> Usd {
         self.open.get(&id).map_or(Usd::ZERO, |open| open.left)
+    }
+
+    /// Whether money was reserved before the session that runs now.
+    #[must_use]
+    pub fn is_of_before(&self, id: ReservationId) -> bool {
+        self.open.get(&id).is_some_and(|open| open.reservation.session < self.session.number)
     }
 
     /// What of a reservation is not charged yet, its parts included.

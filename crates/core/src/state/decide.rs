@@ -50,6 +50,7 @@ impl State {
             }
             Command::ResumeSpending { by } => self.resume_spending(by),
             Command::ReportSpending { fence, spent } => self.report_spending(*fence, spent, now),
+            Command::CloseBills => Ok(self.close_bills()),
             Command::AssignRole { person, role, by } => self.assign(person, *role, by),
             Command::Approve { subject, commit, by } => self.approve_gate(*subject, commit, by),
             Command::Reject { subject, commit, reason, by } => {

@@ -4,7 +4,7 @@ use super::apply::tokens_of;
 use super::decide::Decision;
 use super::people::{person, said};
 use super::providers::is_hopeless;
-use super::{Lease, Live, State};
+use super::{Bill, Lease, Live, State};
 use crate::agents::Permanence;
 use crate::approval::Right;
 use crate::breaker::BreakerRefusal;
@@ -278,6 +278,14 @@ impl State {
             events.extend(self.pause_for(mission, reason, Actor::kapelle(), None));
         }
         Ok(events)
+    }
+
+    /// Nobody is left who could send the bills that are awaited: waiting for them would only keep
+    /// their money from work. Those that come all the same are paid like every other late bill.
+    pub(super) fn close_bills(&self) -> Vec<Event> {
+        let died = |bill: &Bill| bill.reservation.is_some_and(|id| self.ledger.is_of_before(id));
+        let dead = self.bills.iter().filter(|(_, bill)| died(bill));
+        dead.flat_map(|(fence, _)| self.release_bill(*fence)).collect()
     }
 
     pub(super) fn release_bill(&self, fence: Fence) -> Vec<Event> {

@@ -73,6 +73,8 @@ pub enum Mutant {
     OnCredit,
     /// What was reserved for an attempt without a bill is held for ever.
     Hoarder,
+    /// The money of attempts that died with their host is held although nobody can bill it.
+    WaitsForTheDead,
     /// A bill that comes late is thrown away.
     LostBill,
     /// A bill that comes twice is paid twice.
@@ -227,6 +229,7 @@ impl Mutant {
         Mutant::NoBatches,
         Mutant::OnCredit,
         Mutant::Hoarder,
+        Mutant::WaitsForTheDead,
         Mutant::LostBill,
         Mutant::PaidTwice,
         Mutant::SharesTooMuch,
