@@ -6,7 +6,7 @@ use super::forecast::{self, Forecast, Spread};
 use super::policy::Policy;
 use super::pools::{Pool, Throttle, permille_of};
 use super::purses::{self, Purse, Scope};
-use super::refusal::{Limit, Refusal, Warning};
+use super::refusal::{Limit, Warning};
 use super::tokens::Tokens;
 use super::watchdog::{Alarm, WatchdogState};
 use super::{Ledger, Meanwhile};
@@ -191,22 +191,6 @@ impl Ledger {
         } else {
             Throttle::Closed
         }
-    }
-
-    /// Whether another agent may be added: not once the day's scaling budget is used up (WRK-27,
-    /// C-38). A warning says that it soon will be.
-    pub fn scale_up(&self, now: Timestamp) -> Result<Option<Warning>, Refusal> {
-        let scope = Scope::ScalingDay(Span::Day.number(now));
-        let one = Usd::micros(1);
-        if let Some((_, refusal)) = self.over(scope, one) {
-            return Err(refusal);
-        }
-        let committed = self.purse(scope).committed();
-        Ok(self.cap(scope).filter(|cap| self.is_short(committed, *cap)).map(|cap| Warning {
-            limit: Limit::ScalingDay,
-            spent: committed,
-            cap,
-        }))
     }
 
     /// The warnings that this charge gives rise to: each cap warns once, when it is crossed.

@@ -322,7 +322,12 @@ impl State {
         let warnings = charge.iter().flat_map(|charge| {
             let mission = charge.account.mission;
             let warned = move |warning| Event::SpendingWarned { mission, warning };
-            self.ledger.warnings(charge).into_iter().map(warned)
+            let mut warnings = self.ledger.warnings(charge);
+            // The ledger may have a cap of its own for the same money.
+            if !warnings.iter().any(|warning| warning.limit == Limit::ScalingDay) {
+                warnings.extend(self.warned_of_scaling(charge));
+            }
+            warnings.into_iter().map(warned)
         });
         warnings.collect()
     }
