@@ -17,6 +17,7 @@ use crate::ledger::{
 };
 use crate::mission::Mission;
 use crate::money::Usd;
+use crate::queue::HeldBack;
 use crate::refusal::Refusal;
 use crate::report::Usage;
 use crate::routing::{NoRoute, Route, Tier};
@@ -380,15 +381,15 @@ impl Hindrance {
         matches!(limit, Limit::Agent | Limit::ScalingDay)
     }
 
-    /// Whether it holds back every task of a mission alike.
-    pub(super) fn is_of_mission(&self) -> bool {
+    /// What cannot start for the same reason.
+    pub(super) fn holds_back(&self) -> HeldBack {
         match self {
-            Hindrance::Money(refusal) => is_of_mission(refusal),
-            Hindrance::RateLimit { .. } | Hindrance::Breaker(_) => true,
+            Hindrance::Money(refusal) => holds_back(refusal),
+            Hindrance::RateLimit { .. } | Hindrance::Breaker(_) => HeldBack::Mission,
             Hindrance::Route(_)
             | Hindrance::TierFull { .. }
             | Hindrance::NoSeat { .. }
-            | Hindrance::NoTerritory { .. } => false,
+            | Hindrance::NoTerritory { .. } => HeldBack::Class,
         }
     }
 
@@ -413,7 +414,7 @@ impl Hindrance {
 }
 
 /// All attempts of a mission reserve the same; only what they are for, and by whom, differs.
-fn is_of_mission(refusal: &ledger::Refusal) -> bool {
+fn holds_back(refusal: &ledger::Refusal) -> HeldBack {
     match refusal {
         ledger::Refusal::OverLimit { limit, .. } => match limit {
             Limit::Mission
@@ -421,26 +422,27 @@ fn is_of_mission(refusal: &ledger::Refusal) -> bool {
             | Limit::Day
             | Limit::Week
             | Limit::Month
-            | Limit::Project => true,
+            | Limit::Project => HeldBack::Mission,
+            // Each is weighed by what it has cost so far.
+            Limit::Retries => HeldBack::Task,
             Limit::Call
             | Limit::Task
             | Limit::Agent
-            | Limit::Retries
             | Limit::CouncilDay
             | Limit::CouncilWeek
             | Limit::ScalingDay
-            | Limit::Pool => false,
+            | Limit::Pool => HeldBack::Class,
         },
         ledger::Refusal::TokenBudget { .. }
         | ledger::Refusal::Halted { .. }
         | ledger::Refusal::TooManyOpen { .. }
-        | ledger::Refusal::DayClosed => true,
+        | ledger::Refusal::DayClosed => HeldBack::Mission,
         ledger::Refusal::PoolsEmpty { .. }
         | ledger::Refusal::UnknownPrice(_)
         | ledger::Refusal::NoParent { .. }
         | ledger::Refusal::CallDivided { .. }
         | ledger::Refusal::TooDeep { .. }
         | ledger::Refusal::OverParent { .. }
-        | ledger::Refusal::TokensOverParent { .. } => false,
+        | ledger::Refusal::TokensOverParent { .. } => HeldBack::Class,
     }
 }

@@ -103,6 +103,7 @@ impl State {
             }
         }
         self.with_task(id, |task| task.spent += usd);
+        self.restand(id);
         if let Some(agent) = charge.and_then(|charge| charge.account.agent) {
             self.charge_seat(agent, usd);
         }
@@ -177,6 +178,7 @@ impl State {
         if let Some(id) = bill.reservation {
             self.ledger.released(id);
         }
+        self.restand(bill.task);
         self.count(bill.account.mission);
     }
 
