@@ -164,7 +164,7 @@ impl Oracle {
         self.books.close(&self.shadow, now)?;
         self.waves.close(&self.facts, &self.shadow)?;
         self.failures.close(now, &self.facts, &self.waves)?;
-        self.councils.close(now, &self.facts)?;
+        self.councils.close(now, &self.facts, &self.books)?;
         self.merges.close(&self.leases, &self.facts)?;
         self.providers.close(now)?;
         self.queue.close(now)?;

@@ -185,6 +185,10 @@ pub enum Mutant {
     PeeksAtVotes,
     /// "Looks good" is a vote.
     CountsPraise,
+    /// No drill is ever called beside a review.
+    NeverDrills,
+    /// A drill can be told from the review beside it.
+    TellsOfDrills,
     /// What most want is done, although its checks fail.
     MajorityRules,
     /// A review that says no lets the change pass.
@@ -282,6 +286,8 @@ impl Mutant {
         Mutant::CouncilOnCredit,
         Mutant::PeeksAtVotes,
         Mutant::CountsPraise,
+        Mutant::NeverDrills,
+        Mutant::TellsOfDrills,
         Mutant::MajorityRules,
         Mutant::NodsThrough,
         Mutant::SitsOn,

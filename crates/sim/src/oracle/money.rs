@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::agents::PERMANENT_ROLES;
 use kapelle_core::calendar::Span;
-use kapelle_core::council::{CouncilId, Size};
+use kapelle_core::council::{Convocation, CouncilId, Size};
 use kapelle_core::event::Interruption;
 use kapelle_core::ledger::{Drawn, Limit, Policy, Pool, Purpose, Purse, ReservationId, Scope};
 use kapelle_core::report::Usage;
@@ -611,6 +611,33 @@ impl Books {
             && self.has_tokens(task.mission)
             && (has_pool || self.rules.pools.is_none())
             && by.any(fits_for)
+    }
+
+    /// Whether one more council like this fits every cap.
+    pub(super) fn affords_council(
+        &self,
+        task: TaskId,
+        like: &Convocation,
+        facts: &Facts,
+        now: Timestamp,
+    ) -> Result<bool, String> {
+        let of_task = facts.task(task)?;
+        let (usd, purpose) = (like.reserved, Purpose::Council);
+        let fits = |scope: Scope| {
+            self.cap(scope).is_none_or(|cap| self.purse(scope).committed() + usd <= cap)
+        };
+        let day = Span::Day.number(now);
+        let mut pools = Pool::open_to(purpose, of_task.priority).iter();
+        let has_pool = pools.any(|pool| fits(Scope::Pool(day, *pool)));
+        let drawn = Drawn { pool: None, purpose, estimate: usd };
+        let scopes = self.scopes(of_task.mission, None, None, &drawn, now);
+        let vote = usd.as_micros().div_ceil(like.panel.len().max(1) as u64);
+        let is_dear = self.rules.caps.call_usd_max.is_some_and(|max| Usd::micros(vote) > max);
+        Ok(self.halted.is_none()
+            && !is_dear
+            && self.has_tokens(of_task.mission)
+            && (has_pool || self.rules.pools.is_none())
+            && scopes.into_iter().all(fits))
     }
 
     /// Whether one more attempt, of a token at least, fits the mission's tokens.
