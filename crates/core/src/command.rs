@@ -228,11 +228,13 @@ pub enum Command {
         fence: Fence,
         breakdown: String,
     },
-    /// From an attempt: the step of this id is done.
+    /// From an attempt: the step of this id is done. Where its host has kept the tree with it, it
+    /// says so: then nothing of it can be lost.
     CompleteStep {
         fence: Fence,
         step: String,
         notes: String,
+        change: Option<Commit>,
     },
     /// From an attempt: what its agent says about its work.
     ReportTask {

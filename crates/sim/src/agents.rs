@@ -69,7 +69,10 @@ impl<R: Rules + Clone> World<R> {
         }
         for _ in 0..self.rng.usize(0..4) {
             let step = format!("step-{}", self.rng.usize(0..=steps));
-            said.push(Command::CompleteStep { fence, step, notes: String::new() });
+            // Some hosts keep the tree with every step.
+            let kept = (self.rng.u8(0..3) == 0).then(|| self.repo.commit(&[&tree], Passed::No));
+            tree = kept.clone().unwrap_or(tree);
+            said.push(Command::CompleteStep { fence, step, notes: String::new(), change: kept });
         }
         if self.rng.u8(0..4) == 0 {
             let breakdown = "1. look\n2. leap".to_owned();

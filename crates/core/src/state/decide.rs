@@ -23,7 +23,9 @@ impl State {
                 self.complete_operation(*fence, *index, change, now)
             }
             Command::MakeChecklist { fence, breakdown } => self.make_checklist(*fence, breakdown),
-            Command::CompleteStep { fence, step, notes } => self.complete_step(*fence, step, notes),
+            Command::CompleteStep { fence, step, notes, change } => {
+                self.complete_step(*fence, (step, notes), change.as_ref(), now)
+            }
             Command::ReportTask { fence, report } => self.report_task(*fence, report),
             Command::PauseMission { mission, reason, by } => self.pause(*mission, reason, by),
             Command::ResumeMission { mission, by } => self.resume(*mission, by),
