@@ -117,6 +117,10 @@ pub struct Task {
     /// What became of its criteria at the last gate (TDD-13).
     #[serde(default)]
     pub done: Done,
+    /// Its change, if a review of it ended without a yes while it was blocked: then nobody sent it
+    /// back or asked a person.
+    #[serde(default)]
+    pub disputed: Option<Commit>,
     /// By councils, before it is merged (TDD-11).
     #[serde(default)]
     pub reviews: Reviews,
@@ -293,6 +297,7 @@ impl Task {
         self.frozen = Arc::default();
         self.irreversible = false;
         self.evidence.clear();
+        self.disputed = None;
         self.told = 0;
     }
 

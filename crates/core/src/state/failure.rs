@@ -296,7 +296,10 @@ impl State {
             let grave = grave.or_else(|| self.wave_grave(dependent, &held));
             held.insert(dependent.id, grave);
             match grave {
-                None => events.push(Event::TaskUnblocked { task: dependent.id }),
+                None => {
+                    events.push(Event::TaskUnblocked { task: dependent.id });
+                    events.extend(self.ask_about_dispute(dependent));
+                }
                 Some(grave) if grave != on => {
                     events.push(Event::TaskBlocked { task: dependent.id, on: grave });
                 }
@@ -304,6 +307,16 @@ impl State {
             }
         }
         events
+    }
+
+    /// A change that goes back to the merge queue, and that reviewers did not agree to meanwhile, is
+    /// for a person.
+    fn ask_about_dispute(&self, task: &Task) -> Vec<Event> {
+        let disputed = task.was_queued && task.disputed.is_some() && task.disputed == task.accepted;
+        match self.mission(task.mission).filter(|_| disputed) {
+            Some(mission) => self.ask_about_merge((task, mission), self.at),
+            None => Vec::new(),
+        }
     }
 
     /// Whose end holds back what needs this task, if one does.

@@ -134,6 +134,7 @@ impl State {
             Subject::Start(task) => self.wait_or_go(task),
             Subject::Merge(task) => {
                 self.approvals.closed(subject);
+                self.with_task(task, |t| t.disputed = None);
                 // Whoever reviews the change may still be at it.
                 self.queue_or_wait(task);
             }

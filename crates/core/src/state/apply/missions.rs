@@ -269,6 +269,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<T
         frozen: Arc::default(),
         merged: None,
         taken_back: None,
+        disputed: None,
         flaky: BTreeSet::new(),
         done: Done::default(),
         reviews: Reviews::default(),
