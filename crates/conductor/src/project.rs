@@ -106,13 +106,6 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
         sandbox.reap(&store_id).await.map_err(OpenError::Containers)?;
     }
     settings.repo.free_stale_locks().await?;
-    let stuck = clear_up(&settings.repo, &settings.dir).await?;
-    for inner in ["logs", "work"] {
-        make_private(&settings.dir.join(inner))?;
-    }
-    let engine = reader.recover()?;
-    let before_recent = Seq(engine.head().0.saturating_sub(RECENT_RECORDS_MAX as u64));
-    let recent = reader.records(before_recent, RECENT_RECORDS_MAX)?;
     let host = Host {
         repo: settings.repo,
         dir: settings.dir,
@@ -126,10 +119,19 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
         rules: settings.rules,
         baselines: Baselines::default(),
     };
+    // Those who could tell more are dead by now, and their places are gone in a moment.
+    let found = host.bills_left();
+    let stuck = clear_up(&host.repo, &host.dir).await?;
+    for inner in ["logs", "work"] {
+        make_private(&host.dir.join(inner))?;
+    }
+    let engine = reader.recover()?;
+    let before_recent = Seq(engine.head().0.saturating_sub(RECENT_RECORDS_MAX as u64));
+    let recent = reader.records(before_recent, RECENT_RECORDS_MAX)?;
     let room = Room::new(host.dir.clone(), settings.measure);
     let (handle, inbox) = channel();
     let (commits, dashboard_commits) = (handle.follow(), handle.follow());
-    let conductor = start(engine, writer, host, room, (handle.clone(), inbox));
+    let conductor = start(engine, writer, (host, found), room, (handle.clone(), inbox));
     Ok(Opened { handle, conductor, leadership, recent, commits, dashboard_commits, stuck })
 }
 

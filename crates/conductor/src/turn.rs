@@ -41,7 +41,7 @@ impl Conductor {
 pub(crate) fn start(
     engine: Engine,
     writer: Writer,
-    host: Host,
+    (host, found): (Host, Vec<Command>),
     room: Room,
     (handle, inbox): (Handle, Inbox),
 ) -> Conductor {
@@ -52,7 +52,7 @@ pub(crate) fn start(
     });
     let running = Running::new(host, handle);
     let (silence, clock) = (Silence::default(), SteadyClock::default());
-    let turns = Turns { engine, writer, running, inbox, room, silence, clock };
+    let turns = Turns { engine, writer, running, found, inbox, room, silence, clock };
     Conductor { task: tokio::spawn(turns.run()) }
 }
 
@@ -60,6 +60,8 @@ struct Turns {
     engine: Engine,
     writer: Writer,
     running: Running,
+    /// What is known of the cost of what an earlier host ran.
+    found: Vec<Command>,
     inbox: Inbox,
     room: Room,
     silence: Silence,
@@ -85,7 +87,7 @@ impl Gathered {
 
 impl Turns {
     async fn run(mut self) -> Result<(), Error> {
-        let mut outcome = self.turn(vec![(None, Command::HostStarted)]).await;
+        let mut outcome = self.first_turn().await;
         while outcome.is_ok() {
             let gathered = self.gather().await;
             if let Some(why) = gathered.deposed {
@@ -99,14 +101,44 @@ impl Turns {
             outcome = self.turn(gathered.commands).await;
         }
         self.running.stop_all().await;
-        // What the last ones printed; whatever else they have to say is for the next conductor.
-        while let Ok(message) = self.inbox.messages.try_recv() {
-            if let Message::Index(found) = message {
-                self.index(*found);
-            }
+        let owed = self.last_words();
+        if outcome.is_ok() && !owed.is_empty() {
+            outcome = self.note(owed).await;
         }
         let closed = close(self.writer).await;
         outcome.and(closed)
+    }
+
+    /// The greeting of a host that has just started: all that ran before is dead, this is what it is
+    /// known to have cost, and nobody is left to tell more.
+    async fn first_turn(&mut self) -> Result<(), Error> {
+        let found = std::mem::take(&mut self.found);
+        let greeting = [Command::HostStarted].into_iter().chain(found);
+        let greeting = greeting.chain([Command::CloseBills]).map(|command| (None, command));
+        self.turn(greeting.collect()).await
+    }
+
+    /// What the last ones printed is kept for the search, and what they cost is owed. Whatever else
+    /// they have to say is for the next conductor.
+    fn last_words(&mut self) -> Vec<(Ticket, Command)> {
+        let mut owed = Vec::new();
+        while let Ok(message) = self.inbox.messages.try_recv() {
+            match message {
+                Message::Index(found) => self.index(*found),
+                Message::Command(command, None) => {
+                    let bill = match *command {
+                        bill @ Command::ReportSpending { .. } => Some(bill),
+                        other => late_bill(&other),
+                    };
+                    owed.extend(bill.map(|bill| (None, bill)));
+                }
+                Message::Command(_, Some(_))
+                | Message::Look(_)
+                | Message::Publish(..)
+                | Message::ShutDown => {}
+            }
+        }
+        owed
     }
 
     async fn turn(&mut self, commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
@@ -121,6 +153,11 @@ impl Turns {
     /// it for lost, and no task is blamed for a Ctrl-C.
     async fn last_turn(&mut self, mut commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
         commands.push((None, Command::StopHost));
+        self.note(commands).await
+    }
+
+    /// Decides and records, and sets nothing in motion.
+    async fn note(&mut self, commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
         let bills = late_bills(&commands);
         let expected = self.engine.head();
         let batch = self.engine.note(commands, self.clock.now());
@@ -315,7 +352,7 @@ mod tests {
     use super::*;
     use crate::handle::channel;
 
-    async fn turns(dir: &std::path::Path) -> (Turns, Handle) {
+    async fn host(dir: &std::path::Path) -> Host {
         let git = |args: &[&str]| {
             let identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"];
             let mut git = std::process::Command::new("git");
@@ -323,7 +360,7 @@ mod tests {
         };
         git(&["init", "--quiet"]);
         git(&["commit", "--quiet", "--allow-empty", "--message", "start"]);
-        let host = Host {
+        Host {
             repo: Repository::open(dir).await.unwrap(),
             dir: dir.into(),
             store_id: "flood".into(),
@@ -335,13 +372,18 @@ mod tests {
             sessions: None,
             rules: kapelle_workspace::commands::ThresholdRules::default(),
             baselines: kapelle_workspace::baseline::Baselines::default(),
-        };
+        }
+    }
+
+    async fn turns(dir: &std::path::Path) -> (Turns, Handle) {
+        let host = host(dir).await;
         let writer = Writer::open(Location::sqlite(&dir.join("store.db"))).unwrap();
         let (handle, inbox) = channel();
         let turns = Turns {
             engine: Engine::recover([]),
             writer,
             running: Running::new(host, handle.clone()),
+            found: Vec::new(),
             inbox,
             room: Room::new(dir.into(), |_| Ok(MachineUse::default())),
             silence: Silence::default(),
@@ -373,6 +415,54 @@ mod tests {
         assert_eq!(seen.load(Ordering::Relaxed), MESSAGES_PER_TURN_MAX);
         handle.report(Command::HostStarted);
         assert_eq!(turns.gather().await.commands.len(), 1, "a command gets through");
+    }
+
+    /// What dead agents wrote down is all that will ever be known of their cost.
+    #[tokio::test]
+    async fn a_start_finds_the_reports_of_attempts_that_died() {
+        let dir = tempfile::tempdir().unwrap();
+        let leave = |place: &str, text: &str| {
+            let out = dir.path().join("work").join(place).join("out");
+            std::fs::create_dir_all(&out).unwrap();
+            std::fs::write(out.join("summary.json"), text).unwrap();
+        };
+        let used = r#"[{"model": "m", "input_tokens": 5, "output_tokens": 7}]"#;
+        let report = |usage: &str| format!(r#"{{"status": "success", "usage": {usage}}}"#);
+        leave("12", &report(used));
+        leave("3", &report(used));
+        leave("4", &report("[]"));
+        leave("5", &report(used)[..20]);
+        leave("rest", &report(used));
+        std::fs::create_dir_all(dir.path().join("work/6")).unwrap();
+        let found: Vec<(u64, u64)> = host(dir.path())
+            .await
+            .bills_left()
+            .into_iter()
+            .map(|command| match command {
+                Command::ReportSpending { fence, spent } => {
+                    (fence.0, spent.usage.iter().map(|used| used.tokens()).sum())
+                }
+                other => panic!("{other:?} is no bill"),
+            })
+            .collect();
+        assert_eq!(found, [(3, 12), (12, 12)]);
+    }
+
+    /// Agents that are stopped in order still say what they cost, and somebody has to listen.
+    #[tokio::test]
+    async fn what_the_last_ones_cost_is_owed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut turns, handle) = turns(dir.path()).await;
+        let spent = Spending { usd: kapelle_core::Usd::cents(7), ..Spending::default() };
+        let (late, early) = (kapelle_core::Fence(2), kapelle_core::Fence(1));
+        handle.report(Command::ReportSpending { fence: early, spent: spent.clone() });
+        handle.report(Command::HostStarted);
+        let outcome =
+            kapelle_core::command::AttemptOutcome::Done { change: None, touched: Vec::new() };
+        handle.report(Command::FinishAttempt { fence: late, outcome, spent: spent.clone() });
+        let owed: Vec<Command> = turns.last_words().into_iter().map(|(_, bill)| bill).collect();
+        let bill = |fence| Command::ReportSpending { fence, spent: spent.clone() };
+        assert_eq!(owed, [bill(early), bill(late)]);
     }
 
     /// Messages that wait do not come before what is due: here, a look at the machine.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::breaker::Breaker;
 use crate::calendar::utc;
-use crate::escalation::{Matter, Next, Verdict};
+use crate::escalation::{HumanBecause, Matter, Next, Verdict};
 use crate::event::{Chore, Event, Interruption, Restart};
 use crate::ids::{Actor, MissionId, TaskId};
 use crate::limits;
@@ -380,9 +380,12 @@ fn failure_line(state: &State, event: &Event) -> Option<Line> {
             (task, Told::error(text))
         }
         Event::TaskDeadLettered { task, letter } => {
-            let because = letter.as_ref().map(|letter| letter.because.to_string());
-            let because = because.unwrap_or_else(|| "no retries left".to_owned());
-            (task, Told::error(format!("gave up: {because}")))
+            let told = match letter.as_ref().map(|letter| &letter.because) {
+                Some(no @ HumanBecause::TurnedDown { .. }) => Told::warn(no.to_string()),
+                Some(because) => Told::error(format!("gave up: {because}")),
+                None => Told::error("gave up: no retries left".to_owned()),
+            };
+            (task, told)
         }
         Event::TaskBlocked { task, on } => (task, Told::error(why::blocked(state, *task, *on))),
         Event::TaskUnblocked { task } => {

@@ -125,6 +125,9 @@ pub enum Command {
         fence: Fence,
         spent: Spending,
     },
+    /// From a host that has just started: what it found of the cost of what it ran before, it has
+    /// told. The rest died with those who knew.
+    CloseBills,
 
     /// From a person: a task that gave up lives again, with all that was blocked by it alone.
     RequeueTask {
@@ -226,11 +229,13 @@ pub enum Command {
         fence: Fence,
         breakdown: String,
     },
-    /// From an attempt: the step of this id is done.
+    /// From an attempt: the step of this id is done. Where its host has kept the tree with it, it
+    /// says so: then nothing of it can be lost.
     CompleteStep {
         fence: Fence,
         step: String,
         notes: String,
+        change: Option<Commit>,
     },
     /// From an attempt: what its agent says about its work.
     ReportTask {
@@ -327,6 +332,7 @@ impl Command {
             | Command::RaiseCap { .. }
             | Command::ResumeSpending { .. }
             | Command::ReportSpending { .. }
+            | Command::CloseBills
             | Command::RequeueTask { .. }
             | Command::ConveneCouncil { .. }
             | Command::CastVote { .. }

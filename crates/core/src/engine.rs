@@ -79,6 +79,20 @@ pub struct Actions<T> {
 }
 
 /// Whether time alone changed something.
+/// How many of the inputs are the greeting of a host that has just started. It speaks before the
+/// clock: what died with the earlier one did not run out of time, and neither did its bills.
+fn hellos<T>(inputs: &[(T, Command)]) -> usize {
+    let is_start = |command: &Command| matches!(command, Command::HostStarted);
+    let is_bill =
+        |command: &Command| matches!(command, Command::ReportSpending { .. } | Command::CloseBills);
+    match inputs.first() {
+        Some((_, first)) if is_start(first) => {
+            inputs.iter().take_while(|(_, one)| is_start(one) || is_bill(one)).count()
+        }
+        Some(_) | None => 0,
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passed {
     Nothing,
@@ -139,10 +153,7 @@ impl<R: Rules> Engine<R> {
     pub fn handle<T>(&mut self, inputs: Vec<(T, Command)>, clock: Timestamp) -> Batch<T> {
         let now = self.time(clock);
         let mut batch = self.batch(inputs.len());
-        // A host that has just started speaks before the clock: what died with the earlier one
-        // did not run out of time.
-        let hello = |(_, command): &&(T, Command)| matches!(command, Command::HostStarted);
-        let hellos = inputs.iter().take_while(hello).count();
+        let hellos = hellos(&inputs);
         let mut inputs = inputs.into_iter();
         for (ticket, hello) in inputs.by_ref().take(hellos) {
             self.answer(ticket, &hello, now, &mut batch);

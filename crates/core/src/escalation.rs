@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::council::{NoVerdict, ToHuman};
 use crate::failure::FailureKind;
+use crate::ids::Actor;
 use crate::limits;
 
 mod letter;
@@ -228,6 +229,11 @@ pub enum HumanBecause {
     HostLost {
         times: u32,
     },
+    /// Nothing failed: a person did not want it to start.
+    TurnedDown {
+        by: Actor,
+        reason: String,
+    },
 }
 
 impl fmt::Display for HumanBecause {
@@ -251,6 +257,9 @@ impl fmt::Display for HumanBecause {
             }
             HumanBecause::HostLost { times } => {
                 write!(f, "its host was lost {times} times in a row while it worked")
+            }
+            HumanBecause::TurnedDown { by, reason } => {
+                write!(f, "{by} turned its start down: {reason}")
             }
         }
     }

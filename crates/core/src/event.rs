@@ -267,6 +267,9 @@ pub enum Event {
         progress: String,
         by: Actor,
         notes: String,
+        /// The tree with it and all that was done before, if that is kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        change: Option<Commit>,
     },
     /// It has printed nothing for a while (WRK-08). It goes on; people may want to look.
     AttemptIdle {

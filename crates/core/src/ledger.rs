@@ -46,7 +46,8 @@ use crate::ids::MissionId;
 use crate::limits;
 use crate::money::Usd;
 use crate::time::Timestamp;
-use purses::Purses;
+use purses::{Purses, Scopes};
+use tokens::MoreTokens;
 
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Ledger {
@@ -70,6 +71,22 @@ struct Session {
     started_at: Timestamp,
     /// What was spent in it came in so many bills.
     bills: u64,
+}
+
+/// What is neither charged nor given back.
+#[derive(Debug, Clone, Copy, Default)]
+struct Left {
+    usd: Usd,
+    estimate: Usd,
+    tokens: u64,
+}
+
+/// What happens before a reservation that is only thought about.
+#[derive(Debug, Clone, Copy)]
+enum Meanwhile<'a> {
+    Nothing,
+    GivenBack(ReservationId),
+    Paid(&'a Charge),
 }
 
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -110,7 +127,7 @@ impl Ledger {
     /// Whether this much can be spent at worst, and out of which pool. The strictest limit that
     /// stands in the way is the one that is named.
     pub fn reserve(&self, request: &Request, now: Timestamp) -> Result<Reservation, Refusal> {
-        self.reserve_after(request, None, now)
+        self.reserve_once(request, Meanwhile::Nothing, now)
     }
 
     /// The same, once a reservation has been given back.
@@ -118,6 +135,27 @@ impl Ledger {
         &self,
         request: &Request,
         ended: Option<ReservationId>,
+        now: Timestamp,
+    ) -> Result<Reservation, Refusal> {
+        let meanwhile = ended.map_or(Meanwhile::Nothing, Meanwhile::GivenBack);
+        self.reserve_once(request, meanwhile, now)
+    }
+
+    /// The same, once a bill has been paid: it may be more than what was set aside for it. What is
+    /// left of its reservation stays reserved.
+    pub fn reserve_behind(
+        &self,
+        request: &Request,
+        bill: &Charge,
+        now: Timestamp,
+    ) -> Result<Reservation, Refusal> {
+        self.reserve_once(request, Meanwhile::Paid(bill), now)
+    }
+
+    fn reserve_once(
+        &self,
+        request: &Request,
+        meanwhile: Meanwhile<'_>,
         now: Timestamp,
     ) -> Result<Reservation, Refusal> {
         self.may_open(request.unit, request.usd)?;
@@ -129,13 +167,14 @@ impl Ledger {
         let scopes = purses::scopes(account, now, session, None);
         let asked = |scope: Scope| scope.weighs(*usd, *estimate);
         let over = scopes.list().into_iter().flatten();
-        let over = over.filter_map(|scope| self.over_after(scope, asked(scope), ended));
+        let over = over.filter_map(|scope| self.over_once(scope, asked(scope), meanwhile));
         // Of equals the first: the narrower scope.
         if let Some((_, refusal)) = over.min_by_key(|(free, _)| *free) {
             return Err(refusal);
         }
-        self.tokens.check(&self.policy.tokens, account.mission, *tokens, now)?;
-        let pool = self.draw(account, *usd, ended, now)?;
+        let more = self.tokens_behind(meanwhile);
+        self.tokens.check(&self.policy.tokens, account.mission, (*tokens, more), now)?;
+        let pool = self.draw(account, *usd, meanwhile, now)?;
         Ok(Reservation {
             id: self.next,
             parent: None,
@@ -226,24 +265,17 @@ impl Ledger {
 
     /// The refusal of a scope that has no room for this much, with the room that it has.
     fn over(&self, scope: Scope, asked: Usd) -> Option<(Usd, Refusal)> {
-        self.over_after(scope, asked, None)
+        self.over_once(scope, asked, Meanwhile::Nothing)
     }
 
-    fn over_after(
+    fn over_once(
         &self,
         scope: Scope,
         asked: Usd,
-        ended: Option<ReservationId>,
+        meanwhile: Meanwhile<'_>,
     ) -> Option<(Usd, Refusal)> {
         let cap = self.cap(scope)?;
-        let mut purse = self.purses.get(scope);
-        if let Some(open) = ended.and_then(|id| self.open.get(&id))
-            && open.reservation.scopes().list().contains(&Some(scope))
-        {
-            let left = self.uncharged(open.reservation.id);
-            let held = scope.weighs(left, open.estimate_left);
-            purse.reserved = purse.reserved.saturating_sub(held);
-        }
+        let purse = self.purse_once(scope, meanwhile);
         let free = cap.saturating_sub(purse.committed());
         if asked <= free && purse.committed() <= cap {
             return None;
@@ -254,11 +286,73 @@ impl Ledger {
         Some((free, Refusal::OverLimit { limit, cap, spent, reserved, asked, resets_at }))
     }
 
+    /// A purse as it is then.
+    fn purse_once(&self, scope: Scope, meanwhile: Meanwhile<'_>) -> Purse {
+        let mut purse = self.purses.get(scope);
+        let counts = |scopes: Scopes| scopes.list().contains(&Some(scope));
+        match meanwhile {
+            Meanwhile::Nothing => {}
+            Meanwhile::GivenBack(id) => {
+                let open = self.open.get(&id).filter(|open| counts(open.reservation.scopes()));
+                let left = open.map(|_| self.left_of(id)).unwrap_or_default();
+                let held = scope.weighs(left.usd, left.estimate);
+                purse.reserved = purse.reserved.saturating_sub(held);
+            }
+            Meanwhile::Paid(bill) => match bill.reservation.and_then(|id| self.open.get(&id)) {
+                Some(open) if counts(open.reservation.scopes()) => {
+                    let left = self.left_of(open.reservation.id);
+                    let covered = scope.weighs(left.usd.min(bill.usd), left.estimate.min(bill.usd));
+                    purse.reserved = purse.reserved.saturating_sub(covered);
+                    purse.spent += bill.usd;
+                }
+                None if counts(self.scopes_of(bill)) => purse.spent += bill.usd,
+                Some(_) | None => {}
+            },
+        }
+        purse
+    }
+
+    /// What a reservation has once its parts, which are of the same agent, have ended.
+    fn left_of(&self, id: ReservationId) -> Left {
+        let Some(open) = self.open.get(&id) else { return Left::default() };
+        let own = Left { usd: open.left, estimate: open.estimate_left, tokens: open.tokens_left };
+        open.parts.iter().map(|part| self.left_of(*part)).fold(own, |sum, part| Left {
+            usd: sum.usd + part.usd,
+            estimate: sum.estimate + part.estimate,
+            tokens: sum.tokens.saturating_add(part.tokens),
+        })
+    }
+
+    /// What a bill counts for that nothing is reserved for.
+    fn scopes_of(&self, bill: &Charge) -> Scopes {
+        purses::scopes(&bill.account, bill.at, self.session.number, None)
+    }
+
+    /// Whose tokens a bill counts for, and how many of them were not set aside.
+    fn tokens_behind(&self, meanwhile: Meanwhile<'_>) -> Option<MoreTokens> {
+        let Meanwhile::Paid(bill) = meanwhile else { return None };
+        let open = bill.reservation.and_then(|id| self.open.get(&id));
+        Some(match open {
+            Some(open) => MoreTokens {
+                mission: open.reservation.account.mission,
+                at: open.reservation.at,
+                used: bill.tokens,
+                returned: self.left_of(open.reservation.id).tokens.min(bill.tokens),
+            },
+            None => MoreTokens {
+                mission: bill.account.mission,
+                at: bill.at,
+                used: bill.tokens,
+                returned: 0,
+            },
+        })
+    }
+
     fn draw(
         &self,
         account: &Account,
         usd: Usd,
-        ended: Option<ReservationId>,
+        meanwhile: Meanwhile<'_>,
         now: Timestamp,
     ) -> Result<Option<Pool>, Refusal> {
         if self.policy.pools.is_none() {
@@ -266,11 +360,11 @@ impl Ledger {
         }
         let day = Span::Day.number(now);
         let mut open = Pool::open_to(account.purpose, account.priority).iter().copied();
-        match open.find(|pool| self.over_after(Scope::Pool(day, *pool), usd, ended).is_none()) {
+        match open.find(|pool| self.over_once(Scope::Pool(day, *pool), usd, meanwhile).is_none()) {
             Some(pool) => Ok(Some(pool)),
             None => Err(Refusal::PoolsEmpty {
                 asked: usd,
-                throttle: self.throttle(usd, now),
+                throttle: self.throttle_once(usd, meanwhile, now),
                 resets_at: Span::Day.ends_at(now),
             }),
         }
@@ -382,10 +476,7 @@ impl Ledger {
                 self.tokens.returned(account.mission, *at, tokens);
                 (open.reservation.scopes(), account, *at)
             }
-            None => {
-                let scopes = purses::scopes(&charge.account, charge.at, self.session.number, None);
-                (scopes, &charge.account, charge.at)
-            }
+            None => (self.scopes_of(charge), &charge.account, charge.at),
         };
         self.purses.each(&scopes, |scope, purse| {
             let covered = scope.weighs(covered, expected);

@@ -81,8 +81,9 @@ pub const PROVIDERS_MAX: usize = 50;
 /// Reservations that can be open at a time: far more than attempts and calls that any team has in
 /// flight, few enough that a leak shows.
 pub const RESERVATIONS_OPEN_MAX: usize = 20_000;
-/// Waiting tasks of a role and a mission that are looked at when the first may not start: what
-/// holds back so many holds back the others too, and a look at all would grow with the plan.
+/// Waiting tasks of a kind that are looked at one by one when the first may not start. Of most kinds
+/// one look is enough, since what holds back one holds back all; only retries are weighed each for
+/// itself, and a look at all of them would grow with the plan.
 pub const SCHEDULE_LOOKAHEAD_MAX: usize = 64;
 /// A turn has a dozen records; the room of one that had thousands is given back.
 pub const BATCH_RECORDS_KEPT_MAX: usize = 256;

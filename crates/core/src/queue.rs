@@ -28,6 +28,7 @@ mod policy;
 mod preempt;
 mod score;
 mod territory;
+mod walk;
 
 pub use assign::{Assigned, Assignments, Because, Rules, Work};
 pub use capacity::{Bound, Capacity, Concurrency, Demand, permits};
@@ -38,6 +39,7 @@ pub use policy::{Contention, InvalidQueuePolicy, Preemption, QueuePolicy, Strate
 pub use preempt::{NoPreemption, Runners, Running, Urgency};
 pub use score::{Points, Standing};
 pub use territory::{InvalidTerritory, Territories, Trespass};
+pub use walk::{Class, HeldBack, Walk};
 
 use lane::{ByChain, ByRank, Lane};
 use territory::Reach;
@@ -52,6 +54,7 @@ pub struct Ticket {
     /// From its start to the end of the longest chain behind it.
     pub chain_minutes: u32,
     pub files: Arc<[Arc<str>]>,
+    pub class: Class,
     /// An attempt gave way to it: it goes before all others.
     pub promised: bool,
     pub entered_at: Timestamp,
@@ -68,7 +71,7 @@ struct Entry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum LaneKey {
-    Pool(Role, MissionId, Reach),
+    Pool(Role, MissionId, Reach, Class),
     /// Its files are locked, and the policy says not to start it.
     Held,
 }
@@ -184,6 +187,11 @@ impl ReadyQueue {
         Some(Points::tenths(self.score(task)?.as_tenths().saturating_add(aged)))
     }
 
+    /// Everybody who waits for an agent.
+    pub fn waiting(&self) -> impl Iterator<Item = TaskId> {
+        self.entries.iter().map(|(task, _)| task)
+    }
+
     /// All tasks of a role, best first, for people; the held ones come last.
     #[must_use]
     pub fn list(&self, role: Role) -> Vec<TaskId> {
@@ -215,16 +223,20 @@ impl ReadyQueue {
         max: usize,
         may_start: impl Fn(MissionId) -> bool,
     ) -> Vec<Pull> {
+        self.walk(agent, max, may_start).collect()
+    }
+
+    /// The same, one after the other: whoever walks can leave out what cannot start.
+    pub fn walk(
+        &self,
+        agent: AgentId,
+        max: usize,
+        may_start: impl Fn(MissionId) -> bool,
+    ) -> Walk<'_> {
         let bit = self.territories.bit_of(agent);
-        let pool = self.pool(agent.role).filter(|(_, reach, _)| reach.includes(bit));
-        let mut found: Vec<ByRank> = Vec::new();
-        for (_, _, lane) in pool.filter(|(mission, ..)| may_start(*mission)) {
-            found.extend(lane.by_rank().take(max));
-        }
-        found.sort_unstable_by(|a, b| b.cmp(a));
-        let pull =
-            |rank: ByRank| Pull { task: rank.task(), source: Source::Pool, pick: Pick::BestRank };
-        found.into_iter().map(pull).collect()
+        let pool = self.pool(agent.role).filter(|(_, reach, _, _)| reach.includes(bit));
+        let pool = pool.filter(|(mission, ..)| may_start(*mission));
+        Walk::over(pool.map(|(mission, _, key, lane)| (key, mission, lane)), max)
     }
 
     /// The first of those of a mission that wait for a role and for nothing else.
@@ -234,8 +246,8 @@ impl ReadyQueue {
         mission: MissionId,
         max: usize,
     ) -> impl Iterator<Item = TaskId> {
-        let of_mission =
-            LaneKey::Pool(role, mission, Reach::NONE)..=LaneKey::Pool(role, mission, Reach::ALL);
+        let of_mission = LaneKey::Pool(role, mission, Reach::NONE, Class::FIRST)
+            ..=LaneKey::Pool(role, mission, Reach::ALL, Class::LAST);
         let lanes = self.lanes.range(of_mission);
         lanes.flat_map(move |(_, lane)| lane.by_rank().take(max)).map(ByRank::task)
     }
@@ -251,7 +263,7 @@ impl ReadyQueue {
         let bit = self.territories.bit_of(agent);
         let mut foreign = false;
         let (mut best, mut longest) = (None, None);
-        for (mission, reach, lane) in self.pool(agent.role) {
+        for (mission, reach, _, lane) in self.pool(agent.role) {
             if !may_start(mission) {
                 continue;
             }
@@ -272,11 +284,11 @@ impl ReadyQueue {
         }
     }
 
-    fn pool(&self, role: Role) -> impl Iterator<Item = (MissionId, Reach, &Lane)> {
-        let first = LaneKey::Pool(role, MissionId(0), Reach::NONE);
-        let last = LaneKey::Pool(role, MissionId(u32::MAX), Reach::ALL);
+    fn pool(&self, role: Role) -> impl Iterator<Item = (MissionId, Reach, LaneKey, &Lane)> {
+        let first = LaneKey::Pool(role, MissionId(0), Reach::NONE, Class::FIRST);
+        let last = LaneKey::Pool(role, MissionId(u32::MAX), Reach::ALL, Class::LAST);
         self.lanes.range(first..=last).filter_map(|(key, lane)| match key {
-            LaneKey::Pool(_, mission, reach) => Some((*mission, *reach, lane)),
+            LaneKey::Pool(_, mission, reach, _) => Some((*mission, *reach, *key, lane)),
             LaneKey::Held => None,
         })
     }
@@ -341,11 +353,11 @@ impl ReadyQueue {
         Some(entry.ticket)
     }
 
-    /// Fact: a person gave the task another priority (QUE-13), or a later plan needs it too. Its
-    /// wait counts on.
-    pub fn restood(&mut self, task: TaskId, standing: Standing) {
+    /// Fact: a person gave the task another priority (QUE-13), or a later plan needs it too, or
+    /// something else decides whether it may start. Its wait counts on.
+    pub fn restood(&mut self, task: TaskId, standing: Standing, class: Class) {
         if let Some(mut entry) = self.lift(task) {
-            entry.ticket.standing = standing;
+            (entry.ticket.standing, entry.ticket.class) = (standing, class);
             self.place(entry);
         }
     }
@@ -378,7 +390,7 @@ impl ReadyQueue {
     pub fn reconfigured(&mut self, policy: QueuePolicy, territories: Territories) {
         self.policy = policy;
         self.territories = territories;
-        let waiting: Vec<TaskId> = self.entries.iter().map(|(task, _)| task).collect();
+        let waiting: Vec<TaskId> = self.waiting().collect();
         for task in waiting {
             if let Some(mut entry) = self.lift(task) {
                 entry.reach = self.territories.reach(entry.ticket.role, &entry.ticket.files);
@@ -388,7 +400,7 @@ impl ReadyQueue {
     }
 
     fn place(&mut self, mut entry: Box<Entry>) {
-        let Ticket { task, mission, role, promised, .. } = entry.ticket;
+        let Ticket { task, mission, role, class, promised, .. } = entry.ticket;
         let locked = entry.locked_files > 0;
         let score = entry.ticket.standing.score(&self.policy, locked);
         entry.rank = match promised {
@@ -397,7 +409,7 @@ impl ReadyQueue {
         };
         entry.lane = match locked && self.policy.contention == Contention::Hold {
             true => LaneKey::Held,
-            false => LaneKey::Pool(role, mission, entry.reach),
+            false => LaneKey::Pool(role, mission, entry.reach, class),
         };
         if entry.lane == LaneKey::Held {
             self.held.entry(role).or_default().insert(task);

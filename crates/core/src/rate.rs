@@ -1,9 +1,8 @@
 //! Provider permits: how many requests and tokens a provider takes in a minute.
 //!
-//! Whoever would pass a limit waits and does not fail. A provider that answered 429 is parked
-//! until its reset time: its work waits or goes elsewhere, and no attempt is counted.
-//!
-//! Invariant: within any minute, what was granted to a provider is within its limits.
+//! No more agents work with a provider than its limits carry, and none is added while one of them is
+//! nearly used up. A provider that answered 429 is parked until its reset time: its work waits or goes
+//! elsewhere, and no attempt is counted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::queue::{Demand, permits};
 use crate::time::{MINUTE_MS, SECOND_MS, Timestamp};
-use crate::window::{Sum, Window};
+use crate::window::Window;
 
 /// Who serves a model, such as `claude`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -118,55 +117,12 @@ impl Policy {
         permits(limit(requests_per_min), limit(tokens_per_min), self.demand).max(1)
     }
 
-    /// How many tasks a minute a provider can carry: `tasks/min ≤ (req/min) / (calls per task)`
-    /// (QUE-27). In thousandths, since it is often less than one.
-    #[must_use]
-    pub fn tasks_per_min_permille(&self, provider: &Provider, calls_per_task: u64) -> u64 {
-        let requests = self.throughput(provider).requests_per_min;
-        requests.saturating_mul(1_000) / calls_per_task.max(1)
-    }
-
     /// Until when a 429 at `now` parks its provider.
     #[must_use]
     pub fn parked_until(&self, retry_after_ms: Option<u64>, now: Timestamp) -> Timestamp {
         let ms = retry_after_ms.unwrap_or(self.park_ms);
         // Asked again at once, it would only say the same.
         now.plus_ms(ms.clamp(SECOND_MS, limits::PARKED_MS_MAX))
-    }
-}
-
-/// The answer to whether a call may be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "permit", rename_all = "snake_case")]
-pub enum Permit {
-    Granted,
-    WaitUntil {
-        at: Timestamp,
-        wait: Wait,
-    },
-    /// More tokens than the provider takes in a whole minute: no waiting helps.
-    TooLarge {
-        tokens: u64,
-        max: u64,
-    },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wait {
-    /// The provider answered 429.
-    Parked,
-    Requests,
-    Tokens,
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Wait::Parked => "the provider asked for a pause",
-            Wait::Requests => "the provider's requests of this minute are used up",
-            Wait::Tokens => "the provider's tokens of this minute are used up",
-        })
     }
 }
 
@@ -205,35 +161,6 @@ impl Permits {
         &self.policy
     }
 
-    /// Whether a call of at most this many tokens may be made now, and if not, when.
-    #[must_use]
-    pub fn permit(&self, provider: &Provider, tokens: u64, now: Timestamp) -> Permit {
-        let Throughput { requests_per_min, tokens_per_min } = self.policy.throughput(provider);
-        if tokens > tokens_per_min {
-            return Permit::TooLarge { tokens, max: tokens_per_min };
-        }
-        let Some(lane) = self.providers.get(provider) else { return Permit::Granted };
-        let has_request = |sum: Sum| sum.count < requests_per_min;
-        let has_tokens = |sum: Sum| sum.amount.saturating_add(tokens) <= tokens_per_min;
-        let when = |wait, at: Option<Timestamp>| (at.unwrap_or(now), wait);
-        let waits = [
-            (lane.parked_until, Wait::Parked),
-            when(Wait::Requests, lane.minute.when(now, has_request)),
-            when(Wait::Tokens, lane.minute.when(now, has_tokens)),
-        ];
-        match waits.into_iter().filter(|(at, _)| *at > now).max_by_key(|(at, _)| *at) {
-            Some((at, wait)) => Permit::WaitUntil { at, wait },
-            None => Permit::Granted,
-        }
-    }
-
-    /// Until when a provider is parked, if it is.
-    #[must_use]
-    pub fn parked_until(&self, provider: &Provider, now: Timestamp) -> Option<Timestamp> {
-        let until = self.providers.get(provider)?.parked_until;
-        (until > now).then_some(until)
-    }
-
     /// Those that were sent away and not yet taken back, with the moment until which.
     pub fn parked_providers(&self) -> impl Iterator<Item = (&Provider, Timestamp)> {
         let lanes = self.providers.iter().map(|(provider, lane)| (provider, lane.parked_until));
@@ -246,11 +173,17 @@ impl Permits {
         self.parked_providers().map(|(_, until)| until).min()
     }
 
-    /// How much of its minute a provider has used, by requests or tokens, whichever is more; all
-    /// of it while it is parked.
+    /// How much of its minute the busiest provider has used, by our own count; None if all have
+    /// room for another agent (WRK-27).
     #[must_use]
-    pub fn used_permille(&self, provider: &Provider, now: Timestamp) -> u64 {
-        let Some(lane) = self.providers.get(provider) else { return 0 };
+    pub fn busiest_permille(&self, now: Timestamp) -> Option<u32> {
+        let used = self.providers.iter().map(|(provider, lane)| self.used(provider, lane, now));
+        let busiest = used.max().filter(|used| *used >= u64::from(self.policy.busy_permille));
+        busiest.map(|used| u32::try_from(used).unwrap_or(u32::MAX))
+    }
+
+    /// By requests or tokens, whichever is more; all of it while it is parked.
+    fn used(&self, provider: &Provider, lane: &Lane, now: Timestamp) -> u64 {
         if lane.parked_until > now {
             return 1_000;
         }
@@ -259,38 +192,13 @@ impl Permits {
         let share = |used: u64, max: u64| used.saturating_mul(1_000) / max.max(1);
         share(sum.count, requests_per_min).max(share(sum.amount, tokens_per_min))
     }
-
-    /// Whether the provider has too little room for another agent.
-    #[must_use]
-    pub fn is_busy(&self, provider: &Provider, now: Timestamp) -> bool {
-        self.used_permille(provider, now) >= u64::from(self.policy.busy_permille)
-    }
-
-    /// How many calls of this size fit now; the scheduler starts no more work than that.
-    #[must_use]
-    pub fn free(&self, provider: &Provider, tokens_each: u64, now: Timestamp) -> u64 {
-        let Throughput { requests_per_min, tokens_per_min } = self.policy.throughput(provider);
-        let lane = self.providers.get(provider);
-        if lane.is_some_and(|lane| lane.parked_until > now) {
-            return 0;
-        }
-        let sum = lane.map_or(Sum::default(), |lane| lane.minute.sum(now));
-        let by_tokens = tokens_per_min.saturating_sub(sum.amount).checked_div(tokens_each);
-        let by_requests = requests_per_min.saturating_sub(sum.count);
-        by_tokens.map_or(by_requests, |tokens| tokens.min(by_requests))
-    }
 }
 
 /// The facts.
 impl Permits {
-    /// A call of at most this many tokens was let through.
+    /// This many tokens were used within the last minute.
     pub fn granted(&mut self, provider: &Provider, tokens: u64, at: Timestamp) {
         self.lane(provider).minute.add(at, tokens);
-    }
-
-    /// A call that was let through at `granted_at` used fewer tokens than it might have.
-    pub fn used_less(&mut self, provider: &Provider, granted_at: Timestamp, tokens_less: u64) {
-        self.lane(provider).minute.correct(granted_at, tokens_less);
     }
 
     /// The provider wants to be left alone. A shorter wish does not shorten an earlier one.

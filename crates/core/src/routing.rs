@@ -144,6 +144,11 @@ impl Policy {
         }
     }
 
+    /// The tier that the work deserves, whoever is there.
+    pub(crate) fn deserved(&self, work: &Work, tier_max: Option<Tier>) -> Tier {
+        self.tier(work, tier_max.unwrap_or(Tier::Premium)).0
+    }
+
     /// The tier that the work deserves, and why.
     fn tier(&self, work: &Work, max: Tier) -> (Tier, Vec<Reason>) {
         let of_kind = work.kind.and_then(|kind| Some((kind, kind.tier()?)));

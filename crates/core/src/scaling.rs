@@ -259,14 +259,6 @@ pub enum ScaleRefusal {
     NotScaled { role: Role },
 }
 
-impl ScaleRefusal {
-    /// Worth a line in the activity log; the others are the normal state of things.
-    #[must_use]
-    pub fn is_reported(&self) -> bool {
-        matches!(self, ScaleRefusal::RateLimit { .. } | ScaleRefusal::Budget { .. })
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ManualScale {
     Up { reason: String },

@@ -62,7 +62,7 @@ impl Status {
     }
 
     /// The states that may come next; what goes beyond the sources' table is in the decision records
-    /// 0005 and 0020.
+    /// 0005, 0020 and 0022.
     #[must_use]
     pub fn next(self) -> &'static [Status] {
         use Status::{
@@ -80,7 +80,8 @@ impl Status {
             Completed => &[RolledBack],
             // Paused: the answer came while the mission is paused.
             // Testing, ReadyForReview: it was before its merge when its wave fell, which stands again.
-            Blocked => &[Pending, Testing, ReadyForReview, Paused, Cancelled],
+            // DeadLetter: people turned its start down.
+            Blocked => &[Pending, Testing, ReadyForReview, Paused, Cancelled, DeadLetter],
             Failed => &[Retrying, RolledBack, DeadLetter, Cancelled],
             Retrying => &[Testing, ReadyForReview, Blocked, Failed, TimedOut, Paused, Cancelled],
             TimedOut => &[Retrying, Pending, Failed, DeadLetter],
@@ -202,7 +203,7 @@ mod tests {
             testing: ready_for_review blocked failed timed_out paused cancelled\n\
             ready_for_review: completed pending testing blocked paused cancelled\n\
             completed: rolled_back\n\
-            blocked: pending testing ready_for_review paused cancelled\n\
+            blocked: pending testing ready_for_review paused cancelled dead_letter\n\
             failed: retrying rolled_back dead_letter cancelled\n\
             retrying: testing ready_for_review blocked failed timed_out paused cancelled\n\
             timed_out: retrying pending failed dead_letter\n\

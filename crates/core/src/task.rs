@@ -12,7 +12,7 @@ use crate::escalation::Hardship;
 use crate::failure::{Failure, FailureKind};
 use crate::flow::Phase;
 use crate::gates::{Done, Evidence, RedReason, Reviews};
-use crate::ids::{AgentId, Commit, Fence, MissionId, Role, TaskId};
+use crate::ids::{Actor, AgentId, Commit, Fence, MissionId, Role, TaskId};
 use crate::ledger::Purpose;
 use crate::mission::{Counted, Mission};
 use crate::money::Usd;
@@ -108,12 +108,19 @@ pub struct Task {
     #[serde(default)]
     pub frozen: Arc<BTreeSet<String>>,
     pub merged: Option<Commit>,
+    /// By whose word it is or was taken back after it landed; until it is put back to work.
+    #[serde(default)]
+    pub taken_back: Option<Box<TakenBack>>,
     /// Tests that passed and failed on one commit of it.
     #[serde(default)]
     pub flaky: BTreeSet<String>,
     /// What became of its criteria at the last gate (TDD-13).
     #[serde(default)]
     pub done: Done,
+    /// Its change, if a review of it ended without a yes while it was blocked: then nobody sent it
+    /// back or asked a person.
+    #[serde(default)]
+    pub disputed: Option<Commit>,
     /// By councils, before it is merged (TDD-11).
     #[serde(default)]
     pub reviews: Reviews,
@@ -131,6 +138,13 @@ pub struct Task {
     pub lineage: Option<Lineage>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+}
+
+/// Who wanted something that landed to go, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TakenBack {
+    pub by: Actor,
+    pub reason: String,
 }
 
 /// The words of an agent: intent, not authority.
@@ -283,6 +297,7 @@ impl Task {
         self.frozen = Arc::default();
         self.irreversible = false;
         self.evidence.clear();
+        self.disputed = None;
         self.told = 0;
     }
 

@@ -9,7 +9,7 @@ use crate::event::Chore;
 use crate::ids::TaskId;
 use crate::mission::{Mission, MissionStage};
 use crate::state::{Held, State};
-use crate::task::{Stage, Task};
+use crate::task::{Stage, TakenBack, Task};
 use crate::time::{SECOND_MS, Timestamp};
 
 /// None for a task that is at work or done, unless its agent has fallen silent.
@@ -81,7 +81,7 @@ fn stands(state: &State, task: &Task) -> Option<String> {
             None => "its checks are running".to_owned(),
         },
         Stage::Queued | Stage::Merging { .. } => merging(state, task, mission),
-        Stage::RolledBack => return Some("was merged, and taken back again".to_owned()),
+        Stage::RolledBack => return Some(rolled_back(task)),
     };
     Some(match &mission.paused {
         Some(reason) => format!("{} is paused: {reason}", mission.id),
@@ -124,11 +124,55 @@ fn put_off(what: &str, until: Timestamp, because: Option<&str>) -> String {
 
 /// What the end of `on` has to do with a task.
 pub(crate) fn blocked(state: &State, task: TaskId, on: TaskId) -> String {
-    let name = state.task(on).map_or("?", |t| t.name());
+    let Some(need) = state.task(on) else { return "Dependency ? failed".to_owned() };
+    let name = need.name();
     let wave = |id: TaskId| state.task(id).and_then(|t| t.plan.wave.as_deref());
-    match wave(task).filter(|own| wave(on) == Some(*own)) {
-        Some(wave) => format!("stands or falls with the wave {wave}, of which {name} gave up"),
-        None => format!("Dependency {name} failed"),
+    let wave = wave(task).filter(|own| wave(on) == Some(*own));
+    match (wave, unwanted(need)) {
+        (Some(wave), None) => {
+            format!("stands or falls with the wave {wave}, of which {name} gave up")
+        }
+        (Some(wave), Some(no)) => {
+            format!("stands or falls with the wave {wave}, of which {name} {no}")
+        }
+        (None, Some(no)) if matches!(need.stage, Stage::RolledBack | Stage::DeadLetter) => {
+            format!("Dependency {name} {no}; it comes back when a person requeues {name}")
+        }
+        (None, Some(no)) => format!("Dependency {name} {no}"),
+        (None, None) => format!("Dependency {name} failed"),
+    }
+}
+
+fn rolled_back(task: &Task) -> String {
+    let told = task.taken_back.as_ref().map_or(String::new(), |told| {
+        let TakenBack { by, reason } = &**told;
+        format!(" by {by}: {}", first_line(reason))
+    });
+    format!("was merged, and taken back again{told}; a person can requeue it")
+}
+
+/// What people did with a task that did not fail.
+fn unwanted(task: &Task) -> Option<String> {
+    if let Some(TakenBack { by, reason }) = task.taken_back.as_deref() {
+        let how = match task.stage {
+            Stage::RolledBack => "was taken back",
+            _ => "is being taken back",
+        };
+        return Some(format!("{how} by {by}: {}", first_line(reason)));
+    }
+    match task.hardship.as_ref().and_then(|hardship| hardship.because.as_ref()) {
+        Some(HumanBecause::TurnedDown { by, reason }) => {
+            Some(format!("was turned down by {by}: {}", first_line(reason)))
+        }
+        Some(
+            HumanBecause::RetriesExhausted { .. }
+            | HumanBecause::OutOfOurHands { .. }
+            | HumanBecause::CouncilTooSmall { .. }
+            | HumanBecause::NoCouncil { .. }
+            | HumanBecause::CouncilUndecided { .. }
+            | HumanBecause::HostLost { .. },
+        )
+        | None => None,
     }
 }
 
@@ -158,6 +202,9 @@ fn dead_letter(task: &Task) -> String {
     match because {
         Some(because @ HumanBecause::HostLost { .. }) => {
             format!("gave up: {because}; a person can requeue it: {last}")
+        }
+        Some(because @ HumanBecause::TurnedDown { .. }) => {
+            format!("{because}; a person can requeue it")
         }
         Some(because) => {
             format!("gave up after {times} ({because}); a person can requeue it: {last}")

@@ -50,22 +50,6 @@ impl Window {
         over.fold(self.sum, |sum, entry| sum.minus(entry.sum))
     }
 
-    /// When, if nothing more happens, the sum first satisfies `enough`. None if it never does.
-    #[must_use]
-    pub fn when(&self, now: Timestamp, enough: impl Fn(Sum) -> bool) -> Option<Timestamp> {
-        let mut sum = self.sum(now);
-        if enough(sum) {
-            return Some(now);
-        }
-        for entry in self.entries.iter().filter(|entry| !self.is_over(entry, now)) {
-            sum = sum.minus(entry.sum);
-            if enough(sum) {
-                return Some(entry.at.plus_ms(self.span_ms));
-            }
-        }
-        None
-    }
-
     pub fn add(&mut self, at: Timestamp, amount: u64) {
         self.rewind(at);
         self.prune(at);
@@ -75,18 +59,6 @@ impl Window {
             Some(last) if last.at == at => last.sum = last.sum.plus(added),
             _ => self.entries.push_back(Entry { at, sum: added }),
         }
-    }
-
-    /// Less of it happened at `at` than was first believed.
-    pub fn correct(&mut self, at: Timestamp, less: u64) {
-        // After a rewind an entry may stand earlier than it was made, never later.
-        let place = self.entries.partition_point(|entry| entry.at <= at);
-        let Some(entry) = place.checked_sub(1).and_then(|i| self.entries.get_mut(i)) else {
-            return;
-        };
-        let less = Sum { count: 0, amount: less.min(entry.sum.amount) };
-        entry.sum = entry.sum.minus(less);
-        self.sum = self.sum.minus(less);
     }
 
     pub fn clear(&mut self) {
@@ -162,17 +134,6 @@ mod tests {
         let window = window(&[(1_000, 5), (9_000_000, 7), (2_000, 1)]);
         assert_eq!(window.sum(Timestamp(2_000)), Sum { count: 2, amount: 8 });
         assert_eq!(window.sum(Timestamp(62_000)), Sum::default());
-    }
-
-    /// Rate limits ask how long to wait; the answer must be the first moment, not a guess.
-    #[test]
-    fn it_knows_when_there_is_room_again() {
-        let window = window(&[(0, 5), (10_000, 5), (20_000, 5)]);
-        let below = |max| window.when(Timestamp(20_000), |sum| sum.amount < max);
-        assert_eq!(below(16), Some(Timestamp(20_000)));
-        assert_eq!(below(15), Some(Timestamp(60_000)));
-        assert_eq!(below(10), Some(Timestamp(70_000)));
-        assert_eq!(below(0), None);
     }
 
     proptest! {

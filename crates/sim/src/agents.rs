@@ -69,7 +69,10 @@ impl<R: Rules + Clone> World<R> {
         }
         for _ in 0..self.rng.usize(0..4) {
             let step = format!("step-{}", self.rng.usize(0..=steps));
-            said.push(Command::CompleteStep { fence, step, notes: String::new() });
+            // Some hosts keep the tree with every step.
+            let kept = (self.rng.u8(0..3) == 0).then(|| self.repo.commit(&[&tree], Passed::No));
+            tree = kept.clone().unwrap_or(tree);
+            said.push(Command::CompleteStep { fence, step, notes: String::new(), change: kept });
         }
         if self.rng.u8(0..4) == 0 {
             let breakdown = "1. look\n2. leap".to_owned();
@@ -142,7 +145,7 @@ impl<R: Rules + Clone> World<R> {
         !self.is_calm() && self.down.get(&provider).is_some_and(|until| self.now < *until)
     }
 
-    fn spend(&mut self, reserved: Usd) -> Spending {
+    pub(crate) fn spend(&mut self, reserved: Usd) -> Spending {
         let mut usd = match self.rng.u8(0..3) {
             0 => Usd::ZERO,
             1 => Usd::micros(self.rng.u64(0..=reserved.as_micros())),

@@ -191,13 +191,10 @@ impl<R: Rules + Clone> World<R> {
                 let by = self.somebody();
                 Some(Command::ApproveDelivery { mission: id, commit: commit.clone(), by })
             }
-            (None, _) => {
-                let unwanted = mission.task_ids().any(|id| self.is_turned_down(id));
-                self.word_on(mission, false, false)
-                    .or_else(|| self.answer_to(mission, false))
-                    .or_else(|| self.second_chance(mission))
-                    .or_else(|| unwanted.then(|| cancel("nobody wants it")))
-            }
+            (None, _) => self
+                .word_on(mission, false, false)
+                .or_else(|| self.answer_to(mission, false))
+                .or_else(|| self.second_chance(mission)),
         }
     }
 

@@ -142,7 +142,13 @@ impl<R: Rules + Clone> World<R> {
     pub(crate) fn lose_host(&mut self) {
         self.life += 1;
         self.undead.clear();
-        self.alive.clear();
+        for fence in std::mem::take(&mut self.alive) {
+            let reserved = self.engine.state().lease(fence).map(|lease| lease.reserved);
+            if let (Some(reserved), 0) = (reserved, self.rng.u8(0..4)) {
+                let spent = self.spend(reserved);
+                self.left_bills.push(Command::ReportSpending { fence, spent });
+            }
+        }
         let (rng, ghost) = (&mut self.rng, self.faults.ghost);
         self.agenda.retain(|thing| match thing {
             Thing::Perform { .. } => false,

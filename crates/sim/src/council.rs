@@ -6,7 +6,7 @@ use kapelle_core::council::{
 };
 use kapelle_core::engine::Rules;
 use kapelle_core::routing::ModelName;
-use kapelle_core::{Actor, Command, Event, Record, TaskId, Usd};
+use kapelle_core::{Actor, Command, Commit, Event, Record, TaskId, Usd};
 
 use crate::agenda::Sender;
 use crate::draw::{self, PLANTED};
@@ -108,13 +108,19 @@ impl<R: Rules + Clone> World<R> {
 
     /// Somebody wants to hear a council, about anything.
     pub(crate) fn call_council(&mut self) {
+        let tasks = self.engine.state().tasks();
+        let changes = tasks.filter_map(|task| Some((task.id, task.accepted.clone()?)));
+        let changes: Vec<(TaskId, Commit)> = changes.collect();
         let tasks = self.engine.state().tasks().count() as u32;
-        let task = TaskId(self.rng.u32(0..tasks + 2));
-        let checked = self.engine.state().task(task).and_then(|task| task.checked.clone());
-        let question = match (self.rng.u8(0..3), checked) {
-            (0, Some(commit)) => Question::Review { commit },
-            (1, _) => Question::Drill { planted: PLANTED.to_owned(), within: None },
-            _ => Question::Problem,
+        let anything = TaskId(self.rng.u32(0..tasks + 2));
+        let (task, question) = match (self.rng.u8(0..4), changes.len()) {
+            // Drills come beside reviews, so there have to be many.
+            (0 | 1, 1..) => {
+                let (task, commit) = changes[self.rng.usize(0..changes.len())].clone();
+                (task, Question::Review { commit })
+            }
+            (2, _) => (anything, Question::Drill { planted: PLANTED.to_owned(), within: None }),
+            (_, _) => (anything, Question::Problem),
         };
         let names = draw::council_names();
         let panel = match self.rng.bool() {

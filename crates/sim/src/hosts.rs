@@ -95,7 +95,9 @@ impl<R: Rules + Clone> World<R> {
             self.story.tell(self.now, || format!("* {fence} takes its host down"));
             self.lose_host();
             // Not of the host that is gone: what greets is the next one.
-            self.arrive(Sender::Person, 0, Command::HostStarted);
+            for word in self.greet() {
+                self.arrive(Sender::Person, 0, word);
+            }
             return Ok(());
         }
         self.alive.remove(&fence);

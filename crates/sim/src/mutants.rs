@@ -233,6 +233,7 @@ impl Planted {
             Mutant::NeverCloses => events.retain(|event| {
                 !matches!(event, Event::BreakerMoved { to: Breaker::Closed { .. }, .. })
             }),
+            Mutant::WaitsForTheDead if *given == Command::CloseBills => events.clear(),
             Mutant::LostBill if matches!(given, Command::ReportSpending { .. }) => events.clear(),
             Mutant::EndlessGrace if events.contains(&Event::SpendingStopped) => {
                 events.truncate(1);

@@ -117,6 +117,7 @@ impl Oracle {
         repo: &Repository,
     ) -> Verdict {
         let running: Vec<Fence> = self.leases.attempts().collect();
+        self.books.hear(inputs);
         for record in records {
             self.events += 1;
             ensure(record.seq.0 == self.events, || {
@@ -144,7 +145,7 @@ impl Oracle {
             self.fold(record)?;
             self.councils.judge_seal(&record.event, &self.shadow)?;
         }
-        if let [Command::HostStarted] = inputs {
+        if let [Command::HostStarted, .., Command::CloseBills] = inputs {
             let failed = records.iter().find(|record| match &record.event {
                 Event::AttemptFailed { fence, .. } => running.contains(fence),
                 _ => false,
@@ -163,7 +164,7 @@ impl Oracle {
         self.books.close(&self.shadow, now)?;
         self.waves.close(&self.facts, &self.shadow)?;
         self.failures.close(now, &self.facts, &self.waves)?;
-        self.councils.close(now, &self.facts)?;
+        self.councils.close(now, &self.facts, &self.books)?;
         self.merges.close(&self.leases, &self.facts)?;
         self.providers.close(now)?;
         self.queue.close(now)?;

@@ -213,22 +213,10 @@ impl<R: Rules + Clone> World<R> {
     /// Puts the first task of a mission that gave up back to work, or one that did not.
     pub(crate) fn requeue_of(&self, mission: &Mission, wrong: bool) -> Option<Command> {
         let state = self.engine.state();
-        let dead = |id: &TaskId| {
-            let task = state.task(*id);
-            task.is_some_and(|t| t.stage == Stage::DeadLetter) || self.is_turned_down(*id)
-        };
+        let dead = |id: &TaskId| state.task(*id).is_some_and(|t| t.stage == Stage::DeadLetter);
         let task = mission.task_ids().find(|id| dead(id) != wrong)?;
         let (reason, by) = ("the cause is gone".into(), Actor("ada".into()));
         Some(Command::RequeueTask { task, reason, by })
-    }
-
-    /// Whether somebody said that the task must not start.
-    pub(crate) fn is_turned_down(&self, id: TaskId) -> bool {
-        let state = self.engine.state();
-        match state.task(id).map(|task| &task.stage) {
-            Some(Stage::Approval { subject }) => !state.approvals().is_open(*subject),
-            _ => false,
-        }
     }
 
     /// Priorities that change while everything runs.

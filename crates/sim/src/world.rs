@@ -48,6 +48,8 @@ pub(crate) struct World<R> {
     pub pace: u64,
     /// Counts the lives of the host: what an earlier life began is never performed.
     pub life: u32,
+    /// What attempts that died with their host had written down of their cost.
+    pub left_bills: Vec<Command>,
     /// The conductor has just started and its host has not said so yet.
     pub greeting: bool,
     /// Somebody has asked Kapelle to stop; it does so after this turn.
@@ -112,6 +114,7 @@ impl<R: Rules + Clone> World<R> {
             killers: BTreeSet::new(),
             pace,
             life: 1,
+            left_bills: Vec::new(),
             greeting: true,
             stopping: false,
             storm_until: Timestamp(0),
@@ -186,10 +189,17 @@ impl<R: Rules + Clone> World<R> {
         self.agenda.add(at, Thing::Arrive { command: Box::new(command), from });
     }
 
+    /// What a host says that has just started: what lay on its disk is read and gone with it.
+    pub(crate) fn greet(&mut self) -> Vec<Command> {
+        let found = std::mem::take(&mut self.left_bills);
+        [Command::HostStarted].into_iter().chain(found).chain([Command::CloseBills]).collect()
+    }
+
     /// Lets the next thing happen.
     pub(crate) fn chore(&mut self) -> Result<Progress, String> {
         if std::mem::take(&mut self.greeting) {
-            self.turn(vec![Command::HostStarted])?;
+            let greeting = self.greet();
+            self.turn(greeting)?;
             return Ok(Progress::Moved);
         }
         let wake_at = self.engine.state().wake_at();
@@ -235,7 +245,7 @@ impl<R: Rules + Clone> World<R> {
                 if self.strikes(|f| f.host_restart) {
                     self.story.tell(self.now, || "* the host starts anew".into());
                     self.lose_host();
-                    inputs.push(Command::HostStarted);
+                    inputs.extend(self.greet());
                 }
                 self.stopping = self.strikes(|f| f.orderly_stop);
                 if self.strikes(|f| f.host_gone) {

@@ -288,6 +288,22 @@ impl Host {
         });
     }
 
+    /// What agents of an earlier run wrote down about their use of models before they died. An
+    /// attempt that was paid before is not paid again: the engine charges a fence once.
+    pub(crate) fn bills_left(&self) -> Vec<Command> {
+        let Ok(places) = std::fs::read_dir(self.dir.join("work")) else { return Vec::new() };
+        let bill = |place: PathBuf| {
+            let fence = Fence(place.file_name()?.to_str()?.parse().ok()?);
+            let report = read_report(&Places::new(place).out.join("summary.json"))?;
+            let spent = self.price(Report::parse(&report).ok()?.usage);
+            (spent != Spending::default()).then_some((fence, spent))
+        };
+        let mut bills: Vec<(Fence, Spending)> =
+            places.filter_map(|place| bill(place.ok()?.path())).collect();
+        bills.sort_unstable_by_key(|(fence, _)| *fence);
+        bills.into_iter().map(|(fence, spent)| Command::ReportSpending { fence, spent }).collect()
+    }
+
     /// What the use of models cost, as far as prices are known.
     fn price(&self, usage: Vec<Usage>) -> Spending {
         let mut spent = Spending::default();

@@ -199,6 +199,13 @@ impl Approvals {
         open.is_some_and(|open| matches!(open.standing(), GateStanding::Waiting { .. }))
     }
 
+    /// Whether somebody said no, and it was not asked again since.
+    #[must_use]
+    pub fn is_rejected(&self, subject: Subject) -> bool {
+        let open = self.gates.get(&subject);
+        open.is_some_and(|open| matches!(open.settled, Some(Settled::Rejected { .. })))
+    }
+
     #[must_use]
     pub fn is_granted(&self, subject: Subject) -> bool {
         self.gates.get(&subject).is_some_and(|open| open.standing() == GateStanding::Granted)

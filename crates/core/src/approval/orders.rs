@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gate::Subject;
 use crate::flow::Phase;
-use crate::ids::{Actor, AgentId, Role, TaskId};
+use crate::ids::{Actor, AgentId, TaskId};
 use crate::plan::Risk;
 use crate::status::Status;
 
@@ -59,20 +59,6 @@ impl OverrideAction {
         match self {
             OverrideAction::SkipStep { .. } | OverrideAction::ForceComplete => true,
             OverrideAction::Reset { .. } | OverrideAction::Reassign { .. } => false,
-        }
-    }
-
-    /// Whose queue the task is in afterwards; None if in none (completed) or as before (reassign).
-    #[must_use]
-    pub fn next_role(&self, situation: &Situation<'_>) -> Option<Role> {
-        match self {
-            OverrideAction::SkipStep { step } => {
-                let skipped = situation.flow.iter().position(|phase| phase == step)?;
-                let next = if skipped == situation.phase { skipped + 1 } else { situation.phase };
-                Some(situation.flow.get(next).map_or(Role::Merger, |phase| phase.role()))
-            }
-            OverrideAction::Reset { step } => Some(step.role()),
-            OverrideAction::ForceComplete | OverrideAction::Reassign { .. } => None,
         }
     }
 }

@@ -156,11 +156,6 @@ impl Council {
         Ok(self.open(id)?.accepts(vote, now)?)
     }
 
-    /// Whether the votes may be opened.
-    pub fn may_close(&self, id: CouncilId, now: Timestamp) -> Result<(), NotInSession> {
-        Ok(self.open(id)?.may_close(now)?)
-    }
-
     /// What the opened votes and the findings say together.
     pub fn verdict(&self, id: CouncilId, findings: &Findings) -> Result<Verdict, NotInSession> {
         let session = self.open(id)?;

@@ -167,15 +167,6 @@ impl Session {
         fault.map_err(|fault| VoteRefused::Invalid { by, fault })
     }
 
-    /// Whether the votes may be opened now.
-    pub fn may_close(&self, now: Timestamp) -> Result<(), Sealed> {
-        if self.all_heard() || now >= self.convocation.deadline {
-            Ok(())
-        } else {
-            Err(self.sealed())
-        }
-    }
-
     /// Whether the council sits: it votes, or waits for its judge.
     #[must_use]
     pub fn is_sitting(&self) -> bool {

@@ -1,15 +1,15 @@
 //! What the ledger tells people and the scheduler.
 
-use super::Ledger;
 use super::account::{Charge, Reservation, ReservationId};
 use super::burn::BurnAlert;
 use super::forecast::{self, Forecast, Spread};
 use super::policy::Policy;
 use super::pools::{Pool, Throttle, permille_of};
 use super::purses::{self, Purse, Scope};
-use super::refusal::{Limit, Refusal, Warning};
+use super::refusal::{Limit, Warning};
 use super::tokens::Tokens;
 use super::watchdog::{Alarm, WatchdogState};
+use super::{Ledger, Meanwhile};
 use crate::calendar::{DAY_MS, Span};
 use crate::ids::{AgentId, MissionId, TaskId};
 use crate::money::Usd;
@@ -93,6 +93,12 @@ impl Ledger {
         self.open.get(&id).map_or(Usd::ZERO, |open| open.left)
     }
 
+    /// Whether money was reserved before the session that runs now.
+    #[must_use]
+    pub fn is_of_before(&self, id: ReservationId) -> bool {
+        self.open.get(&id).is_some_and(|open| open.reservation.session < self.session.number)
+    }
+
     /// What of a reservation is not charged yet, its parts included.
     #[must_use]
     pub fn uncharged(&self, id: ReservationId) -> Usd {
@@ -162,9 +168,19 @@ impl Ledger {
     /// How far the day's pools are down for first attempts of this size.
     #[must_use]
     pub fn throttle(&self, usd: Usd, now: Timestamp) -> Throttle {
+        self.throttle_once(usd, Meanwhile::Nothing, now)
+    }
+
+    pub(super) fn throttle_once(
+        &self,
+        usd: Usd,
+        meanwhile: Meanwhile<'_>,
+        now: Timestamp,
+    ) -> Throttle {
         let day = Span::Day.number(now);
-        let has_room = |pool| self.over(Scope::Pool(day, pool), usd).is_none();
-        if self.over(Scope::Day(day), usd).is_some() {
+        let is_over = |scope| self.over_once(scope, usd, meanwhile).is_some();
+        let has_room = |pool| !is_over(Scope::Pool(day, pool));
+        if is_over(Scope::Day(day)) {
             Throttle::Closed
         } else if has_room(Pool::Baseline) {
             Throttle::Open
@@ -175,22 +191,6 @@ impl Ledger {
         } else {
             Throttle::Closed
         }
-    }
-
-    /// Whether another agent may be added: not once the day's scaling budget is used up (WRK-27,
-    /// C-38). A warning says that it soon will be.
-    pub fn scale_up(&self, now: Timestamp) -> Result<Option<Warning>, Refusal> {
-        let scope = Scope::ScalingDay(Span::Day.number(now));
-        let one = Usd::micros(1);
-        if let Some((_, refusal)) = self.over(scope, one) {
-            return Err(refusal);
-        }
-        let committed = self.purse(scope).committed();
-        Ok(self.cap(scope).filter(|cap| self.is_short(committed, *cap)).map(|cap| Warning {
-            limit: Limit::ScalingDay,
-            spent: committed,
-            cap,
-        }))
     }
 
     /// The warnings that this charge gives rise to: each cap warns once, when it is crossed.

@@ -93,6 +93,15 @@ impl TokenUse {
     }
 }
 
+/// What a bill adds to the tokens that are used, and takes from those that are set aside.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MoreTokens {
+    pub mission: MissionId,
+    pub at: Timestamp,
+    pub used: u64,
+    pub returned: u64,
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tokens {
     weeks: BTreeMap<u64, TokenUse>,
@@ -110,22 +119,26 @@ impl Tokens {
         self.missions.get(&mission).cloned().unwrap_or_default()
     }
 
+    /// Whether so many fit, now or once a bill has been paid.
     pub(super) fn check(
         &self,
         policy: &TokenPolicy,
         mission: MissionId,
-        asked: u64,
+        (asked, more): (u64, Option<MoreTokens>),
         now: Timestamp,
     ) -> Result<(), Refusal> {
-        let of_mission = self.missions.get(&mission);
         if let Some(cap) = policy.mission_max {
+            let more = more.as_ref().filter(|more| more.mission == mission);
+            let of_mission = standing(self.missions.get(&mission), more);
             fits(TokenLimit::Mission(mission), of_mission, cap, asked, None)?;
         }
-        let of_week = self.weeks.get(&Span::Week.number(now));
+        let number = Span::Week.number(now);
+        let more = more.as_ref().filter(|more| Span::Week.number(more.at) == number);
+        let of_week = || standing(self.weeks.get(&number), more);
         match &policy.week {
             Some(week) if week.when_full == WhenFull::Refuse => {
                 let resets_at = Some(Span::Week.ends_at(now));
-                fits(TokenLimit::Week, of_week, week.max, asked, resets_at)
+                fits(TokenLimit::Week, of_week(), week.max, asked, resets_at)
             }
             _ => Ok(()),
         }
@@ -155,14 +168,22 @@ impl Tokens {
     }
 }
 
+/// What is used and reserved, once that bill has been paid.
+fn standing(tally: Option<&TokenUse>, more: Option<&MoreTokens>) -> (u64, u64) {
+    let (used, reserved) = tally.map_or((0, 0), |tally| (tally.used(), tally.reserved));
+    match more {
+        Some(more) => (used.saturating_add(more.used), reserved.saturating_sub(more.returned)),
+        None => (used, reserved),
+    }
+}
+
 fn fits(
     of: TokenLimit,
-    tally: Option<&TokenUse>,
+    (used, reserved): (u64, u64),
     cap: u64,
     asked: u64,
     resets_at: Option<Timestamp>,
 ) -> Result<(), Refusal> {
-    let (used, reserved) = tally.map_or((0, 0), |tally| (tally.used(), tally.reserved));
     match used.saturating_add(reserved).saturating_add(asked) > cap {
         true => Err(Refusal::TokenBudget { of, cap, used, reserved, asked, resets_at }),
         false => Ok(()),

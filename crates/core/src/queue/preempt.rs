@@ -1,7 +1,7 @@
 //! Preemption: a running attempt gives way to a more urgent task, at its next step boundary.
 //!
-//! An attempt is never cut off: it gives way when something it did is finished and kept, so no
-//! finished step is lost. An attempt that has just begun is left alone, and a task gives way only
+//! An attempt is never cut off: it gives way when an operation or a step is finished and the tree with
+//! it is kept, so no finished step is lost. An attempt that has just begun is left alone, and a task gives way only
 //! so often, so that nothing is chased in circles.
 
 use std::collections::BTreeMap;

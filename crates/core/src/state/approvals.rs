@@ -12,6 +12,7 @@ use super::people::{person, said, signed};
 use crate::approval::{
     Action, ApprovalPolicy, ApprovalRefused, Assessment, Gate, Need, PersonRole, Right, Subject,
 };
+use crate::escalation::HumanBecause;
 use crate::event::Event;
 use crate::ids::{Actor, AgentId, Commit, MissionId, Role};
 use crate::limits;
@@ -161,16 +162,21 @@ impl State {
             Subject::Plan(mission) | Subject::Delivery(mission) => {
                 vec![rejected, Event::MissionCancelled { mission, reason, by, at: now }]
             }
-            Subject::Start(_) | Subject::Merge(_) | Subject::External(_) | Subject::Rollback(_) => {
-                vec![rejected]
+            // Nobody waits for an answer that was given.
+            Subject::Start(task) => {
+                let mut events = vec![rejected];
+                events.extend(self.turn_down(task, HumanBecause::TurnedDown { by, reason }, now));
+                events
             }
+            Subject::Merge(_) | Subject::External(_) | Subject::Rollback(_) => vec![rejected],
         })
     }
 
-    /// Whether people said that the task must not start.
+    /// Whether people said that the task must not start, and it still waits before its gate: so it
+    /// is with journals from before a no gave it up.
     pub(super) fn is_turned_down(&self, task: &Task) -> bool {
         let subject = Subject::Start(task.id);
-        task.stage == Stage::Approval { subject } && !self.approvals.is_open(subject)
+        task.stage == Stage::Approval { subject } && self.approvals.is_rejected(subject)
     }
 
     /// How risky a task is by the rules of its mission, if it has some.

@@ -28,8 +28,7 @@ use crate::failure::FailureKind;
 use crate::gates::{ReviewPolicy, Reviews};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::ledger::{
-    self, Account, Charge, Crew, Drawn, Purpose, Request, Reservation, ReservationId, TokenPolicy,
-    Unit,
+    self, Account, Charge, Crew, Drawn, Purpose, Request, Reservation, ReservationId, Unit,
 };
 use crate::limits;
 use crate::mission::Mission;
@@ -253,45 +252,26 @@ impl State {
         Ok(Event::CouncilConvened { council, task, because, convocation, reservation })
     }
 
-    /// Whether a bill is more than what was set aside for it.
-    fn is_overspent(&self, event: &Event, now: Timestamp) -> bool {
-        let Event::CostCharged { fence, usd, usage, .. } = event else { return false };
-        let charge = self.charge_of(*fence, *usd, tokens_of(usage), now);
-        // Tokens are set aside for a start only, so where they count, they are always more.
-        let TokenPolicy { mission_max, week } = &self.settings.money.tokens;
-        let counts_tokens = mission_max.is_some() || week.is_some();
-        charge.is_some_and(|charge| counts_tokens || self.ledger.settle(&charge).excess > Usd::ZERO)
-    }
-
     /// The attempt that calls a council is paid before it: what it spent beyond its reservation is
     /// not there for the council.
     pub(super) fn pay_before_asking(&self, events: &mut Vec<Event>, ended: Fence, now: Timestamp) {
         let asked = events.iter().position(|event| matches!(event, Event::CouncilConvened { .. }));
         let Some(asked) = asked else { return };
-        // What was reserved and is charged is as spent as before.
-        if !events.iter().any(|event| self.is_overspent(event, now)) {
-            return;
-        }
-        let mut ledger = self.ledger.clone();
-        let mut failure = None;
+        let (mut bill, mut failure) = (None, None);
         for event in &*events {
             match event {
                 Event::CostCharged { fence, usd, usage, .. } => {
-                    if let Some(id) = self.lease(*fence).and_then(|lease| lease.reservation) {
-                        ledger.parts_released(id);
-                    }
-                    let charge = self.charge_of(*fence, *usd, tokens_of(usage), now);
-                    if let Some(charge) = charge {
-                        ledger.charged(&charge);
-                    }
+                    bill = self.charge_of(*fence, *usd, tokens_of(usage), now);
                 }
                 Event::AttemptFailed { failure: told, .. } => failure = Some(told.clone()),
                 _ => {}
             }
         }
+        let Some(bill) = bill else { return };
         let Event::CouncilConvened { task, convocation, .. } = &events[asked] else { return };
         let Ok((task, mission)) = self.task_or_refuse(*task) else { return };
-        let refusal = match ledger.reserve(&council_request(task, convocation.reserved), now) {
+        let request = council_request(task, convocation.reserved);
+        let refusal = match self.ledger.reserve_behind(&request, &bill, now) {
             // The pool that it would have had may be empty by now.
             Ok(Reservation { pool, .. }) => {
                 if let Event::CouncilConvened { reservation, .. } = &mut events[asked] {

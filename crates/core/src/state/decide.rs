@@ -23,7 +23,9 @@ impl State {
                 self.complete_operation(*fence, *index, change, now)
             }
             Command::MakeChecklist { fence, breakdown } => self.make_checklist(*fence, breakdown),
-            Command::CompleteStep { fence, step, notes } => self.complete_step(*fence, step, notes),
+            Command::CompleteStep { fence, step, notes, change } => {
+                self.complete_step(*fence, (step, notes), change.as_ref(), now)
+            }
             Command::ReportTask { fence, report } => self.report_task(*fence, report),
             Command::PauseMission { mission, reason, by } => self.pause(*mission, reason, by),
             Command::ResumeMission { mission, by } => self.resume(*mission, by),
@@ -50,6 +52,7 @@ impl State {
             }
             Command::ResumeSpending { by } => self.resume_spending(by),
             Command::ReportSpending { fence, spent } => self.report_spending(*fence, spent, now),
+            Command::CloseBills => Ok(self.close_bills()),
             Command::AssignRole { person, role, by } => self.assign(person, *role, by),
             Command::Approve { subject, commit, by } => self.approve_gate(*subject, commit, by),
             Command::Reject { subject, commit, reason, by } => {

@@ -174,6 +174,21 @@ impl State {
         events
     }
 
+    /// Nobody tries a task that people do not want, so it counts as no failure.
+    pub(super) fn turn_down(
+        &self,
+        id: TaskId,
+        because: HumanBecause,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let Some(task) = self.task(id) else { return Vec::new() };
+        let story = task.hardship.as_ref().map(|hardship| hardship.story.clone());
+        let letter = self.letter(task, because, story.unwrap_or_default(), now);
+        let mut events = vec![Event::TaskDeadLettered { task: id, letter: Some(Box::new(letter)) }];
+        events.extend(self.fall_of(task));
+        events
+    }
+
     /// What needs the task cannot come any more, nor what needs that.
     fn fall_of(&self, task: &Task) -> Vec<Event> {
         let mut events = Vec::new();
@@ -281,7 +296,10 @@ impl State {
             let grave = grave.or_else(|| self.wave_grave(dependent, &held));
             held.insert(dependent.id, grave);
             match grave {
-                None => events.push(Event::TaskUnblocked { task: dependent.id }),
+                None => {
+                    events.push(Event::TaskUnblocked { task: dependent.id });
+                    events.extend(self.ask_about_dispute(dependent));
+                }
                 Some(grave) if grave != on => {
                     events.push(Event::TaskBlocked { task: dependent.id, on: grave });
                 }
@@ -289,6 +307,16 @@ impl State {
             }
         }
         events
+    }
+
+    /// A change that goes back to the merge queue, and that reviewers did not agree to meanwhile, is
+    /// for a person.
+    fn ask_about_dispute(&self, task: &Task) -> Vec<Event> {
+        let disputed = task.was_queued && task.disputed.is_some() && task.disputed == task.accepted;
+        match self.mission(task.mission).filter(|_| disputed) {
+            Some(mission) => self.ask_about_merge((task, mission), self.at),
+            None => Vec::new(),
+        }
     }
 
     /// Whose end holds back what needs this task, if one does.

@@ -4,7 +4,7 @@ use super::apply::tokens_of;
 use super::decide::Decision;
 use super::people::{person, said};
 use super::providers::is_hopeless;
-use super::{Lease, Live, State};
+use super::{Bill, Lease, Live, State};
 use crate::agents::Permanence;
 use crate::approval::Right;
 use crate::breaker::BreakerRefusal;
@@ -17,6 +17,7 @@ use crate::ledger::{
 };
 use crate::mission::Mission;
 use crate::money::Usd;
+use crate::queue::HeldBack;
 use crate::refusal::Refusal;
 use crate::report::Usage;
 use crate::routing::{NoRoute, Route, Tier};
@@ -280,6 +281,14 @@ impl State {
         Ok(events)
     }
 
+    /// Nobody is left who could send the bills that are awaited: waiting for them would only keep
+    /// their money from work. Those that come all the same are paid like every other late bill.
+    pub(super) fn close_bills(&self) -> Vec<Event> {
+        let died = |bill: &Bill| bill.reservation.is_some_and(|id| self.ledger.is_of_before(id));
+        let dead = self.bills.iter().filter(|(_, bill)| died(bill));
+        dead.flat_map(|(fence, _)| self.release_bill(*fence)).collect()
+    }
+
     pub(super) fn release_bill(&self, fence: Fence) -> Vec<Event> {
         let Some(bill) = self.bills.get(&fence) else { return Vec::new() };
         let usd = bill.reservation.map_or(Usd::ZERO, |id| self.ledger.remainder(id));
@@ -314,7 +323,12 @@ impl State {
         let warnings = charge.iter().flat_map(|charge| {
             let mission = charge.account.mission;
             let warned = move |warning| Event::SpendingWarned { mission, warning };
-            self.ledger.warnings(charge).into_iter().map(warned)
+            let mut warnings = self.ledger.warnings(charge);
+            // The ledger may have a cap of its own for the same money.
+            if !warnings.iter().any(|warning| warning.limit == Limit::ScalingDay) {
+                warnings.extend(self.warned_of_scaling(charge));
+            }
+            warnings.into_iter().map(warned)
         });
         warnings.collect()
     }
@@ -367,15 +381,15 @@ impl Hindrance {
         matches!(limit, Limit::Agent | Limit::ScalingDay)
     }
 
-    /// Whether it holds back every task of a mission alike.
-    pub(super) fn is_of_mission(&self) -> bool {
+    /// What cannot start for the same reason.
+    pub(super) fn holds_back(&self) -> HeldBack {
         match self {
-            Hindrance::Money(refusal) => is_of_mission(refusal),
-            Hindrance::RateLimit { .. } | Hindrance::Breaker(_) => true,
+            Hindrance::Money(refusal) => holds_back(refusal),
+            Hindrance::RateLimit { .. } | Hindrance::Breaker(_) => HeldBack::Mission,
             Hindrance::Route(_)
             | Hindrance::TierFull { .. }
             | Hindrance::NoSeat { .. }
-            | Hindrance::NoTerritory { .. } => false,
+            | Hindrance::NoTerritory { .. } => HeldBack::Class,
         }
     }
 
@@ -400,7 +414,7 @@ impl Hindrance {
 }
 
 /// All attempts of a mission reserve the same; only what they are for, and by whom, differs.
-fn is_of_mission(refusal: &ledger::Refusal) -> bool {
+fn holds_back(refusal: &ledger::Refusal) -> HeldBack {
     match refusal {
         ledger::Refusal::OverLimit { limit, .. } => match limit {
             Limit::Mission
@@ -408,26 +422,27 @@ fn is_of_mission(refusal: &ledger::Refusal) -> bool {
             | Limit::Day
             | Limit::Week
             | Limit::Month
-            | Limit::Project => true,
+            | Limit::Project => HeldBack::Mission,
+            // Each is weighed by what it has cost so far.
+            Limit::Retries => HeldBack::Task,
             Limit::Call
             | Limit::Task
             | Limit::Agent
-            | Limit::Retries
             | Limit::CouncilDay
             | Limit::CouncilWeek
             | Limit::ScalingDay
-            | Limit::Pool => false,
+            | Limit::Pool => HeldBack::Class,
         },
         ledger::Refusal::TokenBudget { .. }
         | ledger::Refusal::Halted { .. }
         | ledger::Refusal::TooManyOpen { .. }
-        | ledger::Refusal::DayClosed => true,
+        | ledger::Refusal::DayClosed => HeldBack::Mission,
         ledger::Refusal::PoolsEmpty { .. }
         | ledger::Refusal::UnknownPrice(_)
         | ledger::Refusal::NoParent { .. }
         | ledger::Refusal::CallDivided { .. }
         | ledger::Refusal::TooDeep { .. }
         | ledger::Refusal::OverParent { .. }
-        | ledger::Refusal::TokensOverParent { .. } => false,
+        | ledger::Refusal::TokensOverParent { .. } => HeldBack::Class,
     }
 }

@@ -65,6 +65,10 @@ impl State {
         };
         let gate = match task.stage {
             Stage::Approval { subject } => Some(subject),
+            // It was given up at its gate: whoever calls it done passes that.
+            Stage::DeadLetter => {
+                Some(Subject::Start(task.id)).filter(|start| self.approvals.is_rejected(*start))
+            }
             _ => None,
         };
         Situation {

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::State;
 use super::decide::Decision;
 use super::people::person;
+use super::{Lease, State};
 use crate::approval::Right;
 use crate::checklist::{Checklist, Source, StepRefusal};
 use crate::event::{Event, Interruption, PauseReason};
@@ -153,16 +153,19 @@ impl State {
             Ok(()) => {
                 let (task, change) = (task.id, change.clone());
                 let mut events = vec![Event::OperationCompleted { task, fence, index, change }];
-                if let Some(to) = self.gives_way_to(lease, now) {
-                    let cause = Interruption::GaveWay { to };
-                    events.push(Event::AttemptInterrupted { task, fence, cause });
-                }
+                events.extend(self.make_room((fence, lease), now));
                 Ok(events)
             }
             // A repeated message: what it says is so.
             Err(OperationRefusal::AlreadyDone { .. }) => Ok(Vec::new()),
             Err(refusal) => Err(refusal.into()),
         }
+    }
+
+    /// What an attempt did so far is finished and kept: here it makes room, if somebody needs it.
+    fn make_room(&self, (fence, lease): (Fence, &Lease), now: Timestamp) -> Option<Event> {
+        let cause = Interruption::GaveWay { to: self.gives_way_to(lease, now)? };
+        Some(Event::AttemptInterrupted { task: lease.task, fence, cause })
     }
 
     /// An agent broke its task into steps (PLN-15).
@@ -180,20 +183,32 @@ impl State {
         Ok(vec![Event::ChecklistMade { task: task.id, fence, steps }])
     }
 
-    /// A step of the checklist is done (PLN-16).
-    pub(super) fn complete_step(&self, fence: Fence, step: &str, notes: &str) -> Decision {
+    /// A step of the checklist is done (PLN-16). If the tree with it is kept, the attempt can make
+    /// room here without losing it (C-07).
+    pub(super) fn complete_step(
+        &self,
+        fence: Fence,
+        (step, notes): (&str, &str),
+        change: Option<&Commit>,
+        now: Timestamp,
+    ) -> Decision {
         let lease = self.lease_or_refuse(fence)?;
         let (task, _) = self.task_or_refuse(lease.task)?;
         let list = task.checklist.as_deref().ok_or(StepRefusal::NoChecklist)?;
         let done = list.complete(step)?;
-        Ok(vec![Event::StepCompleted {
+        let mut events = vec![Event::StepCompleted {
             task: task.id,
             fence,
             step: done.step,
             progress: done.progress.to_string(),
             by: Actor(lease.agent.to_string()),
             notes: limits::head(notes, limits::REASON_CHARS_MAX).to_owned(),
-        }])
+            change: change.cloned(),
+        }];
+        if change.is_some() {
+            events.extend(self.make_room((fence, lease), now));
+        }
+        Ok(events)
     }
 
     /// What the agent says about its work; it counts for nothing but the report (TSK-12).

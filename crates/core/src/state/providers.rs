@@ -76,6 +76,15 @@ impl State {
         }
     }
 
+    /// What of a task decides where it may go: the tier that it deserves, and its kind.
+    pub(super) fn route_class(&self, task: &Task, role: Role) -> u16 {
+        let Some(policy) = &self.settings.routing else { return 0 };
+        let work = work(task, role);
+        let tier = policy.deserved(&work, self.settings.money.tier_max);
+        let kind = work.kind.map_or(0, |kind| kind as u16 + 1);
+        kind << 2 | tier as u16
+    }
+
     pub(super) fn reach(&self, provider: &Provider) -> Result<(), Unavailable> {
         let routing = self.settings.routing.as_ref();
         if routing.is_some_and(|policy| policy.without_key.contains(provider)) {

@@ -5,8 +5,9 @@ use super::decide::Decision;
 use super::people::said;
 use crate::event::Event;
 use crate::ids::{Actor, Role};
+use crate::ledger::{Charge, Crew, Limit, Warning};
 use crate::limits;
-use crate::scaling::{ManualScale, Scale, ScaleRefusal, ScalingMode, Stepped};
+use crate::scaling::{ManualScale, Pressure, Scale, ScaleRefusal, ScalingMode, Stepped};
 use crate::time::Timestamp;
 
 impl State {
@@ -20,7 +21,7 @@ impl State {
     ) -> Decision {
         said("the reason", change.reason(), limits::REASON_CHARS_MAX)?;
         self.directs(by)?;
-        let (policy, pressure) = (&self.settings.scaling.by_role, self.scaler.pressure(now));
+        let (policy, pressure) = (&self.settings.scaling.by_role, self.pressure(now));
         let scale = self.scaler.manual(policy, &self.agents, role, change.clone(), pressure)?;
         Ok(vec![scaled(scale, by)])
     }
@@ -31,10 +32,29 @@ impl State {
         if worth { vec![Event::RateUseReported { permille }] } else { Vec::new() }
     }
 
+    /// What the gateway says of the rate limits, or our own count where that is more.
+    fn pressure(&self, now: Timestamp) -> Pressure {
+        let told = self.scaler.pressure(now);
+        let counted = self.permits.busiest_permille(now).unwrap_or(0);
+        Pressure { rate_limit_permille: told.rate_limit_permille.max(counted), ..told }
+    }
+
+    /// C-38: the warning that what extra agents may cost today is nearly spent, with the bill that
+    /// brings it there.
+    pub(super) fn warned_of_scaling(&self, charge: &Charge) -> Option<Warning> {
+        let policy = &self.settings.scaling.by_role;
+        let before = self.scaler.pressure(charge.at);
+        let spent = before.spent_today + charge.usd;
+        let after = Pressure { spent_today: spent, ..before };
+        let crosses = !before.warns(policy) && after.warns(policy);
+        let warning = Warning { limit: Limit::ScalingDay, spent, cap: policy.daily_usd_max };
+        (charge.account.crew == Crew::Extra && crosses).then_some(warning)
+    }
+
     /// The moment has come to look at the number of agents of a role.
     pub(super) fn scale_by_clock(&self, role: Role, now: Timestamp) -> Vec<Event> {
         let (rules, by) = (&self.settings.scaling, Actor::kapelle());
-        let pressure = self.scaler.pressure(now);
+        let pressure = self.pressure(now);
         let refused = |refusal: ScaleRefusal| {
             let repeated = !self.scaler.is_news(role, &refusal);
             vec![Event::ScaleRefused { role, refusal, repeated }]

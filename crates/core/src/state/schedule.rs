@@ -13,16 +13,16 @@ use super::{Lease, State};
 use crate::event::{Event, PauseReason};
 use crate::flaky::Suggestion;
 use crate::ids::{Actor, AgentId, Role, TaskId};
-use crate::ledger::Scope;
+use crate::ledger::{Purpose, Scope};
 use crate::limits;
 use crate::locks::{LockGrant, LockTable};
 use crate::mission::Mission;
 use crate::money::Usd;
 use crate::plan::Priority;
 use crate::queue::{
-    Assigned, Assignments, Because, Capacity, Chains, Concurrency, Contention, Launches, NoLaunch,
-    Pick, Points, Preemption, Pull, ReadyQueue, Rules, Runners, Running, Source, Strategy, Urgency,
-    Work, domains_of,
+    Assigned, Assignments, Because, Capacity, Chains, Class, Concurrency, Contention, HeldBack,
+    Launches, NoLaunch, Pick, Points, Preemption, Pull, ReadyQueue, Rules, Runners, Running,
+    Source, Strategy, Urgency, Work, domains_of,
 };
 use crate::refusal::Refusal;
 use crate::task::{Stage, Task};
@@ -216,7 +216,7 @@ impl State {
     }
 
     /// Limits differ by mission, task and urgency: what the first may not, another may. What holds
-    /// back a whole mission is asked of one of its tasks, not of each.
+    /// back a whole mission, or all that is alike, is asked of one of its tasks, not of each.
     fn start_another(
         &self,
         agent: AgentId,
@@ -224,23 +224,41 @@ impl State {
         now: Timestamp,
     ) -> Option<Vec<Event>> {
         let goes_on = |mission| self.with_ready.contains(&mission);
-        let others = self.schedule.queue.others(agent, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on);
-        let mut held_back = BTreeSet::new();
-        for pull in others {
-            let Some(mission) = self.task(pull.task).map(|task| task.mission) else { continue };
-            if held_back.contains(&mission) {
-                continue;
-            }
+        let max = limits::SCHEDULE_LOOKAHEAD_MAX;
+        let mut walk = self.schedule.queue.walk(agent, max, goes_on);
+        while let Some(pull) = walk.next() {
             let started = self.start(agent, free, pull, now);
             if started.is_some() {
                 return started;
             }
             let hindrance = self.terms(pull.task, agent, now).err();
-            if hindrance.is_some_and(|hindrance| hindrance.is_of_mission()) {
-                held_back.insert(mission);
-            }
+            walk.hold_back(hindrance.map_or(HeldBack::Task, |hindrance| hindrance.holds_back()));
         }
         None
+    }
+
+    /// All that `terms` asks of a task itself, as one number: tasks of one class may all start, or
+    /// none may.
+    pub(super) fn class_of(&self, task: &Task, role: Role) -> Class {
+        // The pools that are open to it differ by these.
+        let priority = match task.priority {
+            Priority::Critical => 2,
+            Priority::High | Priority::Medium => 1,
+            Priority::Low => 0,
+        };
+        let priority = if self.settings.money.pools.is_some() { priority } else { 0 };
+        let is_retry = u16::from(task.purpose() == Purpose::Retry);
+        let is_spent = u16::from(self.has_spent_its_cap(task));
+        Class(self.route_class(task, role) << 4 | is_spent << 3 | is_retry << 2 | priority)
+    }
+
+    /// Whether what one task may cost has no room for another attempt at this one.
+    fn has_spent_its_cap(&self, task: &Task) -> bool {
+        let scope = Scope::Task(task.mission, Some(task.id));
+        let Some((cap, mission)) = self.ledger.cap(scope).zip(self.mission(task.mission)) else {
+            return false;
+        };
+        self.ledger.purse(scope).committed() + mission.policy.budget.attempt_usd_max > cap
     }
 
     /// The events that give a task to an agent, if nothing stands in the way.

@@ -9,6 +9,7 @@ use kapelle_core::agents::{
 };
 use kapelle_core::command::Spending;
 use kapelle_core::event::Interruption;
+use kapelle_core::ledger::Limit;
 use kapelle_core::plan::{PlannedTask, TaskKind};
 use kapelle_core::policy::{InvalidPolicy, Policy};
 use kapelle_core::scaling::{
@@ -277,6 +278,31 @@ fn an_old_report_of_a_rate_limit_is_forgotten() {
         events.extend(world.wait(MINUTE / 2));
     }
     assert!(events.iter().any(|event| matches!(event, Event::AgentAdded { .. })), "{events:?}");
+}
+
+/// C-38: a warning at 80 % of what extra agents may cost in a day, once; half of it is none (E-33).
+#[test]
+fn people_are_warned_before_the_money_for_extra_agents_ends() {
+    let mut world = crowded(ScalingMode::ByRole, 20);
+    world.wait(2 * MINUTE);
+    let bill = |world: &mut World, cents: u64| {
+        world.wait(10 * MINUTE);
+        let fence = world.state().agents().get(dev(2)).unwrap().fence().unwrap();
+        let spent = Spending { usd: Usd::cents(cents), ..Spending::default() };
+        let outcome = done(90 + cents, &["a"]);
+        let events = world.must(Command::FinishAttempt { fence, outcome, spent });
+        let of_scaling = events.into_iter().filter_map(|event| match event {
+            Event::SpendingWarned { warning, .. } if warning.limit == Limit::ScalingDay => {
+                Some((warning.spent, warning.cap))
+            }
+            _ => None,
+        });
+        of_scaling.collect::<Vec<_>>()
+    };
+    assert_eq!(bill(&mut world, 200), []);
+    assert_eq!(bill(&mut world, 199), []);
+    assert_eq!(bill(&mut world, 1), [(Usd::cents(400), Usd::cents(500))]);
+    assert_eq!(bill(&mut world, 50), [], "said once");
 }
 
 /// WRK-27: what extra agents cost in a day is bounded; the next day is a new one.

@@ -317,20 +317,6 @@ fn overrides_that_lead_nowhere_are_refused() {
     assert_eq!(refused(to_tester, &situation()), told);
 }
 
-/// OVR-03 and its kin: who has the task afterwards.
-#[test]
-fn an_override_says_whose_queue_comes_next() {
-    let next = |action: OverrideAction| action.next_role(&situation());
-    assert_eq!(next(OverrideAction::Reset { step: Phase::Red }), Some(Role::Tester));
-    assert_eq!(next(OverrideAction::Reset { step: Phase::Green }), Some(Role::Developer));
-    assert_eq!(next(OverrideAction::SkipStep { step: Phase::Green }), Some(Role::Tester));
-    assert_eq!(next(OverrideAction::SkipStep { step: Phase::Verify }), Some(Role::Developer));
-    assert_eq!(next(OverrideAction::ForceComplete), None);
-    let last = Situation { phase: 2, ..situation() };
-    let skip = OverrideAction::SkipStep { step: Phase::Verify };
-    assert_eq!(skip.next_role(&last), Some(Role::Merger));
-}
-
 /// The broadcast of the sources, word by word (OVR-06).
 #[test]
 fn the_broadcast_has_the_agreed_names() {

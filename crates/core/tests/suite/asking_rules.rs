@@ -1,6 +1,8 @@
 //! What people are asked, told and shown, and what their word does not cover.
 
-use kapelle_core::approval::{ApprovalPolicy, Level, Order, OverrideAction, PersonRole, Subject};
+use kapelle_core::approval::{
+    ApprovalPolicy, Level, Order, OverrideAction, OverrideRefused, PersonRole, Subject,
+};
 use kapelle_core::command::{LaneOutcome, RewriteOutcome};
 use kapelle_core::escalation::{Cause, Matter};
 use kapelle_core::event::Event;
@@ -123,6 +125,79 @@ fn a_start_that_was_turned_down_comes_back_with_a_requeue() {
     assert!(world.state().approvals().is_open(subject), "it is asked again");
     world.must(approve(subject, commit(1), "bob"));
     assert_eq!(world.working(), ["1".to_owned()].into());
+}
+
+/// HUM-05: a no to a start is an answer like any other: nobody waits for it any more. The task is
+/// given up, what needs it is blocked, the rest goes on, and then the mission says how it ended.
+#[test]
+fn a_start_that_was_turned_down_is_given_up_and_the_rest_goes_on() {
+    let critical = PlannedTask { priority: Priority::Critical, ..touching("1", "docs/a.md") };
+    let tasks = vec![critical, task("2", &["1"]), touching("3", "docs/c.md")];
+    let mut world = World::with(tasks, asking(Level::Guarded));
+    world.chores();
+    let (id, reason) = (world.task("1").id, "not this year".to_owned());
+    let subject = Subject::Start(id);
+    let events = world.must(Command::Reject { subject, commit: commit(1), reason, by: ann() });
+    let statuses = ["1", "2"].map(|name| world.status(name));
+    assert_eq!(statuses, [Status::DeadLetter, Status::Blocked]);
+    assert!(told(&events).is_empty(), "whoever said so knows");
+    world.finish("3", done(5, &["docs/c.md"]));
+    world.chores();
+    assert_eq!(world.status("3"), Status::Completed);
+    let mission = world.state().mission(M1).unwrap();
+    assert_eq!(mission.status(), MissionStatus::Failed);
+    assert_eq!(mission.failure_rate.failed, 0, "a no is nobody's failure");
+    assert_eq!(world.state().approvals().waiting_count(), 0);
+    let told = |world: &World, name: &str| why(world.state(), world.task(name)).unwrap();
+    let no = "ann turned its start down: not this year; a person can requeue it";
+    assert_eq!(told(&world, "1"), no);
+    let needs = "Dependency 1 was turned down by ann: not this year; it comes back when a person \
+                 requeues 1";
+    assert_eq!(told(&world, "2"), needs);
+
+    world.must(Command::RequeueTask { task: id, reason: "now".into(), by: ann() });
+    assert_eq!(world.state().mission(M1).unwrap().status(), MissionStatus::AwaitingApproval);
+    assert_eq!(told(&world, "2"), "waits for 1 to be merged");
+    let seen = world.state().approvals().gate(subject).unwrap().commit.clone();
+    world.must(approve(subject, seen, "bob"));
+    assert_eq!(world.working(), ["1".to_owned()].into());
+}
+
+/// OVR-07: who may order, but not pass a gate, cannot call done what others turned down.
+#[test]
+fn a_start_that_was_turned_down_is_called_done_only_by_who_may_pass_its_gate() {
+    let critical = PlannedTask { priority: Priority::Critical, ..touching("1", "docs/a.md") };
+    let mut world = World::with(vec![critical], asking(Level::Guarded));
+    world.chores();
+    for (person, role) in [("ann", PersonRole::Admin), ("eve", PersonRole::Author)] {
+        let (person, role) = (Actor(person.into()), Some(role));
+        world.must(Command::AssignRole { person, role, by: ann() });
+    }
+    let (task, reason) = (world.task("1").id, "no".to_owned());
+    let subject = Subject::Start(task);
+    world.must(Command::Reject { subject, commit: commit(1), reason, by: ann() });
+    let action = OverrideAction::ForceComplete;
+    let (reason, by) = ("done by hand".to_owned(), Actor("eve".into()));
+    let order = Box::new(Order { task, action, reason, by });
+    let refused = world.send(Command::Override { order });
+    assert!(matches!(refused, Err(Refusal::Override(OverrideRefused::People(_)))), "{refused:?}");
+}
+
+/// Journals from before a no gave the task up have it before its gate for ever; a person can still
+/// put it back to work.
+#[test]
+fn a_start_that_was_turned_down_long_ago_comes_back_with_a_requeue() {
+    let critical = PlannedTask { priority: Priority::Critical, ..touching("1", "docs/a.md") };
+    let mut world = World::with(vec![critical], asking(Level::Guarded));
+    world.chores();
+    let (task, reason) = (world.task("1").id, "later".to_owned());
+    let subject = Subject::Start(task);
+    world.must(Command::Reject { subject, commit: commit(1), reason, by: ann() });
+    world.journal.retain(|record| !matches!(record.event, Event::TaskDeadLettered { .. }));
+    world.restart();
+    assert_eq!(world.task("1").stage, Stage::Approval { subject });
+    world.must(Command::RequeueTask { task, reason: "now".into(), by: ann() });
+    assert!(world.state().approvals().is_open(subject), "it is asked again");
 }
 
 /// HUM-05: what a person calls critical while it waits is asked about like what the plan does.

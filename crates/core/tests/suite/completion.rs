@@ -28,7 +28,7 @@ fn a_merged_task_is_reported_with_what_the_engine_knows() {
         world.must(Command::CompleteOperation { fence, index, change: commit(800) });
     }
     let step = "step-0".to_owned();
-    world.must(Command::CompleteStep { fence, step, notes: String::new() });
+    world.must(Command::CompleteStep { fence, step, notes: String::new(), change: None });
     let said = Report { message: "x".repeat(5_000), ..Report::default() };
     world.must(Command::ReportTask { fence, report: said });
     world.succeed("1-1");

@@ -92,7 +92,6 @@ fn voted(council: &mut Council, petition: &Petition, votes: &[(&str, Choice)]) -
     for (by, choice) in votes {
         cast(council, id, vote(by, choice.clone()));
     }
-    assert_eq!(council.may_close(id, DEADLINE), Ok(()));
     council.closed(id, None);
     id
 }
@@ -137,13 +136,13 @@ fn votes_are_sealed_until_all_have_voted() {
     let sealed = Sealed { voted: 2, asked: 3 };
     let session = council.session(id).unwrap();
     assert_eq!(session.votes(), Err(sealed.clone()));
-    assert_eq!(council.may_close(id, IN_TIME), Err(NotInSession::Sealed(sealed.clone())));
+    assert!(council.ripe().is_none(), "one is missing");
     let verdict = council.verdict(id, &Findings::default());
     assert_eq!(verdict, Err(NotInSession::Sealed(sealed)));
     assert!(!format!("{council:?}").contains("secret-answer"), "not even in a log line");
     assert_eq!(session.heard().cloned().collect::<Vec<_>>(), [model("gemini"), model("gpt")]);
     cast(&mut council, id, vote("deepseek", solution("other")));
-    assert_eq!(council.may_close(id, IN_TIME), Ok(()));
+    assert_eq!(council.ripe().map(|session| session.id), Some(id));
     council.closed(id, None);
     assert_eq!(council.session(id).unwrap().votes().unwrap().len(), 3);
 }
@@ -157,8 +156,7 @@ fn the_deadline_opens_the_votes_and_drops_the_late() {
     cast(&mut council, id, vote("gemini", solution("a")));
     cast(&mut council, id, vote("gpt", solution("a")));
     let just_before = Timestamp(DEADLINE.0 - 1);
-    let sealed = Sealed { voted: 2, asked: 3 };
-    assert_eq!(council.may_close(id, just_before), Err(NotInSession::Sealed(sealed)));
+    assert!(council.ripe().is_none());
     assert_eq!(council.overdue(just_before).count(), 0);
     assert_eq!(council.overdue(DEADLINE).collect::<Vec<_>>(), [id]);
     let late = council.vote(id, &vote("deepseek", solution("a")), DEADLINE);

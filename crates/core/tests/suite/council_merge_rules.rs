@@ -1,6 +1,7 @@
 //! What a council's review does to a merge, who weighs how much, and what stops a council.
 
 use kapelle_core::approval::Subject;
+use kapelle_core::command::RewriteOutcome;
 use kapelle_core::council::{
     Choice, CouncilId, NoVerdict, Outcome, Question, Rejection, Strategy, ToHuman, Verdict,
 };
@@ -273,6 +274,37 @@ fn what_the_watchdog_ends_warns_of_no_failures() {
     assert_eq!(events.iter().filter(gave_up).count(), 2, "{events:?}");
     let warned = events.iter().any(|event| matches!(event, Event::FailuresWarned { .. }));
     assert!(!warned, "{events:?}");
+}
+
+/// Seed 18333: a change that is blocked in the merge queue can be reviewed meanwhile. What its
+/// reviewers said counts when it goes on.
+#[test]
+fn a_change_that_was_rejected_while_it_was_blocked_waits_for_a_person() {
+    let mut world = World::empty();
+    rule(&mut world, settings(|_| {}));
+    world.must(open(vec![task("1", &[]), task("2", &["1"])], checked()));
+    world.chores();
+    world.finish("1", done(100, &["a"]));
+    world.chores();
+    world.finish("2", done(101, &["b"]));
+    let fence = world.fence_of("2");
+    world.must(Command::FinishChecks { fence, results: check(true) });
+    let (first, second) = (world.task("1").id, world.task("2").id);
+    let (tasks, reason) = (vec![first], "wrong".to_owned());
+    world.must(Command::ConfirmRollback { task: first, tasks, reason, by: ann() });
+    assert_eq!(world.task("2").stage, Stage::Blocked { on: first });
+    let (question, panel) = (Question::Review { commit: commit(101) }, Vec::new());
+    world.must(Command::ConveneCouncil { task: second, question, panel, by: ann() });
+    all(&mut world, C1, &Choice::Reject);
+    let fence = world.fence_of("1");
+    let outcome = RewriteOutcome::Conflict { paths: vec!["a".into()] };
+    world.must(Command::FinishRewrite { fence, outcome });
+    let subject = Subject::Merge(second);
+    assert_eq!(world.task("2").stage, Stage::Approval { subject });
+    assert!(!merges(&world), "{:?}", world.running);
+    world.must(Command::Approve { subject, commit: commit(101), by: ann() });
+    world.chores();
+    assert_eq!(world.status("2"), Status::Completed);
 }
 
 /// A change whose review was cut short is not merged unseen.

@@ -10,7 +10,7 @@ use std::fmt;
 use kapelle_core::locks::LockTable;
 use kapelle_core::plan::Priority;
 use kapelle_core::queue::{
-    Chains, QueuePolicy, ReadyQueue, Standing, Strategy, Territories, Ticket,
+    Chains, Class, QueuePolicy, ReadyQueue, Standing, Strategy, Territories, Ticket,
 };
 use kapelle_core::{AgentId, MissionId, Role, TaskId, Timestamp};
 
@@ -156,6 +156,7 @@ fn ticket(graph: &Graph, chains: &Chains, dependents: &[Vec<usize>], n: usize, n
         },
         chain_minutes: chains.chain_minutes(TaskId(n as u32)),
         files: [].into(),
+        class: Class::default(),
         promised: false,
         entered_at: Timestamp(now * MINUTE_MS),
     }

@@ -337,6 +337,51 @@ fn a_late_bill_of_more_than_was_reserved_pauses_the_mission() {
     assert!(matches!(paused(&world), Some(PauseReason::Overspent { .. })));
 }
 
+/// After `kill -9` nobody is left who could say what the dead attempts cost, but for the reports
+/// that lie on the disk. Once those are told, money that waits for the rest is waited for in vain.
+#[test]
+fn work_goes_on_at_once_when_a_host_that_starts_has_told_all_bills() {
+    let tasks = vec![task("1", &[]), task("2", &[])];
+    let mut world = world(tasks, rules(|_| {}), dollars(2));
+    let (first, second) = (world.fence_of("1"), world.fence_of("2"));
+    let greeting = vec![
+        Command::HostStarted,
+        Command::ReportSpending { fence: first, spent: bill(7) },
+        Command::CloseBills,
+    ];
+    world.running.clear();
+    let events = world.together(greeting);
+    let released = |fence: Fence| {
+        let of = |event: &Event| matches!(event, Event::ReservationReleased { fence: f, .. } if *f == fence);
+        events.iter().any(of)
+    };
+    assert!(!released(first) && released(second), "{events:?}");
+    let purse = world.state().ledger().purse(Scope::Mission(M1));
+    assert_eq!((purse.spent, purse.excess), (Usd::cents(7), Usd::ZERO), "out of its reservation");
+    assert_eq!(world.working().len(), 1, "there is money for one, and it works");
+    assert_eq!(purse.reserved, Usd::cents(100));
+    // A bill that comes out of nowhere is paid nevertheless.
+    world.must(Command::ReportSpending { fence: second, spent: bill(30) });
+    let purse = world.state().ledger().purse(Scope::Mission(M1));
+    assert_eq!((purse.spent, purse.excess), (Usd::cents(37), Usd::cents(30)));
+}
+
+/// A host that was down for longer than bills are awaited still pays them out of what was reserved.
+#[test]
+fn bills_that_a_start_finds_are_paid_before_the_clock_gives_their_money_away() {
+    let mut world = world(vec![task("1", &[])], rules(|_| {}), dollars(9));
+    let fence = world.fence_of("1");
+    let batch = world.engine.note(vec![((), Command::StopHost)], world.now);
+    world.journal.extend(batch.records);
+    world.engine = kapelle_core::Engine::recover(world.journal.clone());
+    world.running.clear();
+    world.now = world.now.plus_ms(600_000);
+    let spent = bill(40);
+    world.together(vec![Command::HostStarted, Command::ReportSpending { fence, spent }]);
+    let purse = world.state().ledger().purse(Scope::Mission(M1));
+    assert_eq!((purse.spent, purse.excess), (Usd::cents(40), Usd::ZERO));
+}
+
 /// An attempt that runs out of time has no bill yet; one that reports a time-out has.
 #[test]
 fn the_clock_ends_an_attempt_before_its_bill() {

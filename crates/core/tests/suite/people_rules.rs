@@ -137,7 +137,7 @@ fn a_start_that_was_rejected_stays_so() {
     assert_eq!(world.send(reject(" ")), Err(Refusal::Missing { what: "the reason" }));
     world.must(reject("not now"));
     let told = why(world.state(), world.task("1")).unwrap();
-    assert!(told.contains("rejected by ann: not now"), "{told}");
+    assert!(told.contains("ann turned its start down: not now"), "{told}");
     let late = world.send(approve(subject, commit(1), "bob"));
     assert!(matches!(late, Err(Refusal::Approval(ApprovalRefused::Rejected { .. }))));
 }

@@ -395,7 +395,7 @@ fn listed(actions: &[&str], checklist: Source) -> World {
 }
 
 fn step(fence: Fence, step: &str) -> Command {
-    Command::CompleteStep { fence, step: step.into(), notes: "it was easy".into() }
+    Command::CompleteStep { fence, step: step.into(), notes: "it was easy".into(), change: None }
 }
 
 /// PLN-14, PLN-16: steps from the required actions, and their progress in words.

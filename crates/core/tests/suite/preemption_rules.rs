@@ -115,6 +115,51 @@ fn an_attempt_makes_room_at_its_next_finished_operation_and_loses_none() {
     assert_eq!(*base, commit(1_001), "it goes on with the tree that has all it finished");
 }
 
+/// The attempt at this task finishes its next step, in a minute; with its tree, or without.
+fn step(world: &mut World, name: &str, change: Option<u64>) -> Vec<Event> {
+    world.wait(MINUTE);
+    let (fence, list) = (world.fence_of(name), world.task(name).checklist.as_ref().unwrap());
+    let step = format!("step-{}", list.first_incomplete().unwrap().index);
+    let (notes, change) = (String::new(), change.map(commit));
+    world.must(Command::CompleteStep { fence, step, notes, change })
+}
+
+fn listed(id: &str, priority: Priority, steps: &[&str]) -> PlannedTask {
+    let required_actions = steps.iter().map(ToString::to_string).collect();
+    PlannedTask { required_actions, ..piece(id, priority, 0) }
+}
+
+/// C-07, PLN-17: a step is a boundary too, where its tree is kept. Whoever goes on begins with the
+/// first step that is not done, on a tree that has all before it.
+#[test]
+fn an_attempt_makes_room_at_a_finished_step_whose_tree_is_kept() {
+    let long = listed("long", Priority::Medium, &["read", "write", "test"]);
+    let mut world = world(Preemption::Critical, vec![long, piece("other", Priority::Low, 1)]);
+    step(&mut world, "long", None);
+    urgent(&mut world, "other");
+    let events = step(&mut world, "long", Some(2_002));
+    let to = world.task("other").id;
+    assert_eq!(interrupted(&events), Some((world.task("long").id, Interruption::GaveWay { to })));
+    assert_eq!(worker(&world), "other");
+    world.succeed("other");
+    let list = world.task("long").checklist.as_ref().unwrap();
+    assert_eq!(list.first_incomplete().map(|step| step.index), Some(2));
+    let fence = world.fence_of("long");
+    let Some(Effect::RunAttempt { base, .. }) = world.running.get(&fence) else { panic!() };
+    assert_eq!(*base, commit(2_002), "it goes on with the tree that has both steps");
+}
+
+/// What a step left in a tree that nobody keeps would be lost.
+#[test]
+fn a_step_whose_tree_is_not_kept_makes_no_room() {
+    let long = listed("long", Priority::Medium, &["read", "write", "test"]);
+    let mut world = world(Preemption::Critical, vec![long, piece("other", Priority::Low, 1)]);
+    step(&mut world, "long", None);
+    urgent(&mut world, "other");
+    assert_eq!(interrupted(&step(&mut world, "long", None)), None);
+    assert_eq!(worker(&world), "long");
+}
+
 /// C-07: ordering is always on, preemption is for CRITICAL tasks, and can be switched off.
 #[test]
 fn only_critical_tasks_preempt_and_none_where_it_is_off() {

@@ -17,9 +17,10 @@ use kapelle_core::report::Usage;
 use kapelle_core::routing::{
     self, Catalogue, InvalidCatalogue, Lineage, Model, NoRoute, Reason, Route, Tier, WorkKind,
 };
+use kapelle_core::scaling::{ManualScale, ScaleRefusal, ScalingMode, ScalingRules};
 use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::state::UNROUTED;
-use kapelle_core::{Actor, Command, Event, Refusal, Usd, why};
+use kapelle_core::{Actor, Command, Event, Refusal, Role, Usd, why};
 
 fn model(provider: &str, tier: Tier) -> Model {
     Model {
@@ -270,15 +271,31 @@ fn a_full_provider_sends_work_to_the_next() {
     assert!(world.working().contains("3"));
 }
 
-/// What agents used counts for the limits that scaling looks at (WRK-27).
+/// WRK-27: what agents used counts for the limits that scaling looks at, for a minute, and what a
+/// long attempt used by its last minute only.
 #[test]
-fn usage_counts_against_the_minute_of_its_provider() {
-    let mut world = world(routed(), vec![task("1", &[])]);
+fn nobody_is_added_while_a_provider_has_used_most_of_its_minute() {
+    let scaling = ScalingRules { mode: ScalingMode::ByRole, ..ScalingRules::default() };
+    let mut world = world(
+        Settings { scaling, ..routed() },
+        ["1", "2", "3"].map(|name| task(name, &[])).to_vec(),
+    );
     let used = Usage { model: "a-standard".into(), input_tokens: 20_000, output_tokens: 5_000 };
-    let (fence, outcome) = (world.fence_of("1"), done(5, &["a"]));
     let spent = Spending { usage: vec![used], ..Spending::default() };
+    let change = || ManualScale::Up { reason: "more".into() };
+    let up = || Command::Scale { role: Role::Developer, change: change(), by: ann() };
+    let (fence, outcome) = (world.fence_of("1"), done(5, &["a"]));
+    world.must(Command::FinishAttempt { fence, outcome, spent: spent.clone() });
+    let refused = ScaleRefusal::RateLimit { permille: 833 };
+    assert_eq!(world.send(up()), Err(Refusal::Scale(refused)));
+    world.wait(60_000);
+    let (fence, outcome) = (world.fence_of("2"), done(6, &["b"]));
+    world.must(Command::FinishAttempt { fence, outcome, spent: spent.clone() });
+    assert!(matches!(world.send(up()), Err(Refusal::Scale(_))), "it took a minute");
+    world.wait(60_000);
+    let (fence, outcome) = (world.fence_of("3"), done(7, &["c"]));
     world.must(Command::FinishAttempt { fence, outcome, spent });
-    assert!(world.state().permits().is_busy(&Provider::new("a"), world.now));
+    world.must(up());
 }
 
 /// A rate limit is a parked provider, never a consumed attempt.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use kapelle_core::locks::{LockPolicy, LockTable};
 use kapelle_core::plan::Priority;
 use kapelle_core::queue::{
-    Assigned, Assignments, Because, Contention, Domains, NoPreemption, NoWork, Outlook, Pick,
-    Points, Preemption, Pull, QueuePolicy, ReadyQueue, Rules, Running, Source, Standing, Strategy,
-    Territories, Ticket, Urgency, Work,
+    Assigned, Assignments, Because, Class, Contention, Domains, NoPreemption, NoWork, Outlook,
+    Pick, Points, Preemption, Pull, QueuePolicy, ReadyQueue, Rules, Running, Source, Standing,
+    Strategy, Territories, Ticket, Urgency, Work,
 };
 use kapelle_core::{AgentId, MissionId, Role, TaskId, Timestamp};
 use proptest::prelude::*;
@@ -40,6 +40,7 @@ fn ticket(task: u32, standing: Standing) -> Ticket {
         standing,
         chain_minutes: standing.minutes,
         files: files(&[]),
+        class: Class::default(),
         promised: false,
         entered_at: START,
     }
@@ -134,10 +135,10 @@ fn equals_go_first_come_first_served_then_by_chain() {
 #[test]
 fn a_person_sets_a_priority() {
     let mut queue = queue(QueuePolicy::default(), [medium(1), medium(2)]);
-    queue.restood(TaskId(2), standing(Priority::Critical, 0, 0, 10));
+    queue.restood(TaskId(2), standing(Priority::Critical, 0, 0, 10), Class::default());
     assert_eq!(queue.score(TaskId(2)), Some(Points::whole(140)));
     assert_eq!(queue.ticket(TaskId(2)).unwrap().entered_at, START);
-    queue.restood(TaskId(9), standing(Priority::Low, 0, 0, 10));
+    queue.restood(TaskId(9), standing(Priority::Low, 0, 0, 10), Class::default());
     assert_eq!(drain(&mut queue, dev(1), START), [2, 1]);
 }
 
@@ -232,7 +233,7 @@ fn an_agent_pulls_only_from_its_territory() {
 #[test]
 fn a_new_configuration_reorders_what_waits() {
     let mut queue = queue(QueuePolicy::default(), [medium(2), medium(1), medium(3)]);
-    queue.restood(TaskId(3), standing(Priority::Critical, 0, 0, 10));
+    queue.restood(TaskId(3), standing(Priority::Critical, 0, 0, 10), Class::default());
     queue.reconfigured(with(Strategy::Serial), Territories::default());
     assert_eq!(drain(&mut queue, dev(1), START), [1, 2, 3], "the order of the plan");
 }
@@ -273,7 +274,7 @@ fn a_chain_longer_than_all_other_work_goes_first() {
         queue.pull(dev(1), Outlook { agents: 1, ..outlook }, START, |_| true).unwrap().task,
         TaskId(2)
     );
-    queue.restood(TaskId(2), standing(Priority::Critical, 0, 0, 10));
+    queue.restood(TaskId(2), standing(Priority::Critical, 0, 0, 10), Class::default());
     assert_eq!(first(&queue, START).task, TaskId(2));
 }
 

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use kapelle_core::agents::{Disk, Hardware, Profile, TeamRules};
+use kapelle_core::command::Spending;
+use kapelle_core::failure::FailureKind;
+use kapelle_core::flow::Phase;
 use kapelle_core::ledger::{self, Caps};
 use kapelle_core::plan::{PlannedTask, Priority, TaskKind};
 use kapelle_core::policy::{Budget, Policy};
@@ -17,7 +20,7 @@ use kapelle_core::settings::{InvalidSettings, Settings};
 use kapelle_core::status::Status;
 use kapelle_core::{Actor, AgentId, Command, Event, Refusal, RequestId, Role, TaskId, Usd};
 
-use crate::fixture::{M1, World, ann, done, open, task};
+use crate::fixture::{M1, World, ann, done, failed, open, task};
 
 const MINUTE: u64 = 60_000;
 
@@ -564,22 +567,77 @@ fn a_mission_that_cannot_pay_starves_no_other() {
     assert_eq!(why_of(&world, "a69"), why);
 }
 
-/// Only so many are looked at. Whoever stands behind them waits although somebody is free, and
-/// says so.
+/// What holds back one of them holds back all that are alike, so any number of them is in nobody's
+/// way.
 #[test]
-fn a_task_too_far_behind_says_that_those_before_it_cannot_start() {
+fn whoever_can_start_does_so_behind_any_number_that_cannot() {
     let slow = |n| PlannedTask {
         kind: TaskKind::Refactor,
         ..minutes(&format!("r{n}"), &[], Priority::High, 5)
     };
-    let mut tasks: Vec<PlannedTask> = (0..65).map(slow).collect();
+    let mut tasks: Vec<PlannedTask> = (0..200).map(slow).collect();
     tasks.push(minutes("low", &[], Priority::Low, 5));
     let settings = Settings { rate: Settings::default().rate, ..one_at_a_time() };
     let mut world = world(2, settings, tasks);
-    assert_eq!(world.working(), ["r0".to_owned()].into(), "one premium model at a time");
+    assert_eq!(world.working(), ["low".to_owned(), "r0".to_owned()].into());
     let why = "waits: a premium model is at work already, and those work one after the other";
     assert_eq!(why_of(&world, "r1"), why);
-    assert_eq!(why_of(&world, "low"), "waits for its turn: 64 tasks before it cannot start");
+    world.succeed("low");
     world.succeed("r0");
-    assert_eq!(world.working(), ["low".to_owned(), "r1".to_owned()].into());
+    assert_eq!(world.working(), ["r1".to_owned()].into(), "one premium model at a time");
+}
+
+/// The same for tasks that have spent what one of them may cost: each of them, not all together.
+#[test]
+fn tasks_that_have_spent_their_money_are_in_nobodys_way() {
+    let mut settings = Settings::default();
+    settings.money.caps.task_usd_max = Some(Usd::cents(250));
+    let first = |n| minutes(&format!("a{n:02}"), &[], Priority::High, 5);
+    let mut tasks: Vec<PlannedTask> = (0..70).map(first).collect();
+    tasks.push(minutes("low", &[], Priority::Low, 5));
+    let flow = vec![Phase::Green, Phase::Refactor];
+    let budget = Budget { mission_usd_max: Usd::cents(7_000), attempt_usd_max: Usd::cents(200) };
+    let mut world = World::empty();
+    settings.money.watchdog.minute_usd_max = Usd::cents(100_000);
+    world.must(Command::ChangeSettings { settings: Box::new(settings), by: ann() });
+    world.must(open(tasks, Policy { flow, budget, ..Policy::default() }));
+    world.chores();
+    for n in 0..70 {
+        let name = format!("a{n:02}");
+        let (fence, outcome) = (world.fence_of(&name), done(100 + n, &["src/s.sh"]));
+        let spent = Spending { usd: Usd::cents(51), ..Spending::default() };
+        world.must(Command::FinishAttempt { fence, outcome, spent });
+        world.chores();
+    }
+    assert_eq!(world.working(), ["low".to_owned()].into());
+    let why = why_of(&world, "a00");
+    assert!(why.starts_with("waits: the budget of the task is $2.50"), "{why}");
+}
+
+/// Retries are weighed by what each of them has cost, so they are looked at one by one, and not
+/// without end. Who stands behind too many says so.
+#[test]
+fn a_retry_too_far_behind_says_that_those_before_it_cannot_start() {
+    let mut settings = Settings::default();
+    let (retries, plenty) = (Some(Usd::cents(100)), Some(Usd::cents(100_000)));
+    settings.money.caps = Caps { retries_usd_max: retries, project_usd_max: plenty, ..Caps::NONE };
+    settings.money.pools = None;
+    settings.money.watchdog.minute_usd_max = Usd::cents(100_000);
+    let dear = |n| minutes(&format!("a{n:02}"), &[], Priority::High, 5);
+    let mut tasks: Vec<PlannedTask> = (0..65).map(dear).collect();
+    tasks.extend(["low", "slow"].map(|name| minutes(name, &[], Priority::Low, 5)));
+    let budget = Budget { mission_usd_max: Usd::cents(20_000), attempt_usd_max: Usd::cents(200) };
+    let mut world = World::empty();
+    world.must(Command::ChangeSettings { settings: Box::new(settings), by: ann() });
+    world.must(open(tasks, Policy { budget, ..Policy::default() }));
+    world.chores();
+    let names = (0..65).map(|n| (format!("a{n:02}"), 110)).chain([("low".to_owned(), 10)]);
+    for (name, cents) in names {
+        let (fence, outcome) = (world.fence_of(&name), failed(FailureKind::ValidationFailed));
+        let spent = Spending { usd: Usd::cents(cents), ..Spending::default() };
+        world.must(Command::FinishAttempt { fence, outcome, spent });
+    }
+    world.wait(60_000);
+    assert_eq!(world.working(), ["slow".to_owned()].into());
+    assert_eq!(why_of(&world, "low"), "waits for its turn: 64 tasks before it cannot start");
 }

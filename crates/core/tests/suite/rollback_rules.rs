@@ -67,7 +67,8 @@ fn a_rollback_goes_through_the_merge_queue_and_the_rest_is_proposed_anew() {
     assert_eq!(status(&world), MissionStatus::AwaitingApproval);
     assert_eq!(world.state().mission(M1).unwrap().tip, Some(commit(7)));
     let told = why(world.state(), world.task("1"));
-    assert_eq!(told, Some("was merged, and taken back again".into()));
+    let says = "was merged, and taken back again by ann: it was wrong; a person can requeue it";
+    assert_eq!(told.as_deref(), Some(says));
     let again = roll_back(&world, "1");
     assert_eq!(world.send(again), refused(RollbackRefused::NotLanded(TaskId(1))));
 }

@@ -66,7 +66,7 @@ impl World {
                 Some(format!("Scaling down - retiring {agent} (reason: {reason})"))
             }
             Err(refusal) => {
-                let news = refusal.is_reported() && self.scaler.is_news(Role::Tester, &refusal);
+                let news = self.scaler.is_news(Role::Tester, &refusal);
                 let line = news.then(|| format!("Scale-up blocked (reason: {refusal})"));
                 self.scaler.refused(Role::Tester, refusal, now);
                 line

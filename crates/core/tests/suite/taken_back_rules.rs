@@ -9,7 +9,7 @@ use kapelle_core::plan::PlannedTask;
 use kapelle_core::rollback::RollbackRefused;
 use kapelle_core::status::Status;
 use kapelle_core::task::Stage;
-use kapelle_core::{Command, Effect, Event, Refusal, TaskId, why};
+use kapelle_core::{Command, Effect, Event, Refusal, TaskId, activity, why};
 
 const FIRST: TaskId = TaskId(1);
 
@@ -75,7 +75,6 @@ fn a_confirmed_rollback_stops_the_dependents_at_work_and_they_come_back() {
         assert!(events.contains(&Event::TaskBlocked { task, on: FIRST }), "{events:?}");
     }
     assert!(world.working().is_empty());
-    assert_eq!(why(world.state(), world.task("2")), Some("Dependency 1 failed".into()));
     world.chores();
     let statuses = ["1", "2", "3"].map(|name| world.status(name));
     assert_eq!(statuses, [Status::RolledBack, Status::Blocked, Status::Blocked]);
@@ -90,6 +89,28 @@ fn a_confirmed_rollback_stops_the_dependents_at_work_and_they_come_back() {
     }
     let statuses = ["1", "2", "3"].map(|name| world.status(name));
     assert_eq!(statuses, [Status::Completed; 3]);
+}
+
+/// Nothing failed: whoever asks why hears what became of what it needs, by whose word, and what
+/// brings it back.
+#[test]
+fn a_dependent_of_what_is_taken_back_says_who_took_it_and_what_to_do() {
+    let mut world = chain();
+    let says = |world: &World, name: &str| why(world.state(), world.task(name)).unwrap();
+    let command = confirm(&world, "1", &["1"]);
+    let events = world.must(command);
+    let goes = "Dependency 1 is being taken back by ann: all of it";
+    assert_eq!(["2", "3"].map(|name| says(&world, name)), [goes; 2]);
+    let told = events.iter().map(|event| activity::line(world.state(), event));
+    assert!(told.flatten().any(|line| line.text == goes), "{events:?}");
+    world.chores();
+    let gone = "Dependency 1 was taken back by ann: all of it; it comes back when a person \
+                requeues 1";
+    assert_eq!(["2", "3"].map(|name| says(&world, name)), [gone; 2]);
+    let own = "was merged, and taken back again by ann: all of it; a person can requeue it";
+    assert_eq!(says(&world, "1"), own);
+    requeue(&mut world, "1");
+    assert_eq!(says(&world, "2"), "waits for 1 to be merged");
 }
 
 /// What the phases of a dependent left stands on what is gone: it begins anew.

@@ -1,6 +1,6 @@
 //! Planted bugs of councils.
 
-use kapelle_core::council::{CheckStanding, Choice, Findings, Strategy, Verdict};
+use kapelle_core::council::{CheckStanding, Choice, Findings, Question, Strategy, Verdict};
 use kapelle_core::event::Restart;
 use kapelle_core::{Command, Event, State, Timestamp, Usd};
 
@@ -46,6 +46,14 @@ pub(super) fn falsify(
                 }
             }
         }
+        Mutant::NeverDrills => events.retain(|event| !is_drill(event)),
+        Mutant::TellsOfDrills => {
+            for event in events.iter_mut().filter(|event| is_drill(event)) {
+                if let Event::CouncilConvened { convocation, .. } = event {
+                    convocation.problem_id = "drill".to_owned();
+                }
+            }
+        }
         Mutant::MajorityRules => overrule(events, state, now),
         Mutant::NodsThrough => {
             for event in events {
@@ -70,6 +78,12 @@ pub(super) fn falsify(
         }),
         _ => {}
     }
+}
+
+/// One that Kapelle calls, beside a review.
+fn is_drill(event: &Event) -> bool {
+    matches!(event, Event::CouncilConvened { convocation, .. }
+        if matches!(convocation.question, Question::Drill { within: Some(_), .. }))
 }
 
 /// What most want is what is done, whatever the checks say.

@@ -73,6 +73,8 @@ pub enum Mutant {
     OnCredit,
     /// What was reserved for an attempt without a bill is held for ever.
     Hoarder,
+    /// The money of attempts that died with their host is held although nobody can bill it.
+    WaitsForTheDead,
     /// A bill that comes late is thrown away.
     LostBill,
     /// A bill that comes twice is paid twice.
@@ -183,6 +185,10 @@ pub enum Mutant {
     PeeksAtVotes,
     /// "Looks good" is a vote.
     CountsPraise,
+    /// No drill is ever called beside a review.
+    NeverDrills,
+    /// A drill can be told from the review beside it.
+    TellsOfDrills,
     /// What most want is done, although its checks fail.
     MajorityRules,
     /// A review that says no lets the change pass.
@@ -227,6 +233,7 @@ impl Mutant {
         Mutant::NoBatches,
         Mutant::OnCredit,
         Mutant::Hoarder,
+        Mutant::WaitsForTheDead,
         Mutant::LostBill,
         Mutant::PaidTwice,
         Mutant::SharesTooMuch,
@@ -279,6 +286,8 @@ impl Mutant {
         Mutant::CouncilOnCredit,
         Mutant::PeeksAtVotes,
         Mutant::CountsPraise,
+        Mutant::NeverDrills,
+        Mutant::TellsOfDrills,
         Mutant::MajorityRules,
         Mutant::NodsThrough,
         Mutant::SitsOn,

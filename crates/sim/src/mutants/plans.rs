@@ -58,7 +58,8 @@ pub(super) fn falsify(
             let task = state.lease(*fence).map_or(TaskId(0), |lease| lease.task);
             let (by, notes) = (Actor("ada".into()), String::new());
             let progress = "1/1".to_owned();
-            Ok(vec![Event::StepCompleted { task, fence: *fence, step, progress, by, notes }])
+            let (fence, change) = (*fence, None);
+            Ok(vec![Event::StepCompleted { task, fence, step, progress, by, notes, change }])
         }
         (Mutant::NoBatches, _, Ok(mut events)) => {
             events.retain(|event| !matches!(event, Event::PlanBatched { .. }));

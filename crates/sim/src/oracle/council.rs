@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use kapelle_core::approval::OverrideAction;
 use kapelle_core::council::{
     CheckStanding, Choice, Convocation, CouncilId, CouncilPolicy, Findings, Outcome, Question,
-    Strategy, Summons, Verdict as Ruling, Vote, visible,
+    Strategy, Summons, Switch, Verdict as Ruling, Vote, visible,
 };
 use kapelle_core::escalation::Next;
 use kapelle_core::routing::{Lineage, ModelName};
 use kapelle_core::{Event, Record, State, TaskId, Timestamp, Usd, activity, why};
 
+use super::money::Books;
 use super::{Facts, Verdict, ensure};
 
 #[derive(Debug, Default)]
@@ -34,6 +35,8 @@ pub(super) struct Councils {
     /// Reviews and drills so far, and the council that was called last.
     reviews: u32,
     latest: Option<(TaskId, Summons, Convocation)>,
+    /// A review that was called last, and beside which a drill must be, if it can be paid.
+    due: Option<CouncilId>,
     merged: BTreeSet<TaskId>,
     failed: BTreeSet<TaskId>,
     /// The watchdog has stopped all spending.
@@ -68,7 +71,10 @@ impl Councils {
     /// Judges an event before it is folded.
     pub(super) fn observe(&mut self, record: &Record, facts: &Facts) -> Verdict {
         match &record.event {
-            Event::SettingsChanged { settings, .. } => self.rules = settings.council.clone(),
+            Event::SettingsChanged { settings, .. } => {
+                self.rules = settings.council.clone();
+                self.due = None;
+            }
             Event::LeaseGranted { task, route, .. } => {
                 let lineage = route.as_ref().map(|route| route.lineage.clone());
                 self.authors.insert(*task, lineage);
@@ -170,7 +176,12 @@ impl Councils {
             })?;
             self.waiting.insert(*task, *council);
         }
+        let drills = rules.enabled == Switch::On && !rules.defects.is_empty();
+        let (every, is_review) =
+            (rules.lazy.drill_every, matches!(convocation.question, Question::Review { .. }));
         self.judge_drill(*task, because, convocation)?;
+        let is_next = (self.reviews + 1).is_multiple_of(every);
+        self.due = (drills && is_review && is_next).then_some(*council);
         self.latest = Some((*task, because.clone(), (**convocation).clone()));
         let sitting = Sitting {
             task: *task,
@@ -337,7 +348,15 @@ impl Councils {
     }
 
     /// After a batch: what must have followed from it has.
-    pub(super) fn close(&mut self, now: Timestamp, facts: &Facts) -> Verdict {
+    pub(super) fn close(&mut self, now: Timestamp, facts: &Facts, books: &Books) -> Verdict {
+        let due = self.due.take().and_then(|council| Some((council, self.sittings.get(&council)?)));
+        if let Some((council, sitting)) = due {
+            let mission = facts.mission_of(sitting.task)?;
+            let paid = books.affords_council(sitting.task, &sitting.convocation, facts, now)?;
+            ensure(mission.paused || mission.ended || !paid, || {
+                format!("no drill is beside the review of council {}", council.0)
+            })?;
+        }
         let called = std::mem::take(&mut self.called).pop_first();
         ensure(called.is_none(), || format!("no council is asked about {called:?}"))?;
         let awaited = std::mem::take(&mut self.awaited).pop_first();

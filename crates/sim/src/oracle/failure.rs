@@ -29,7 +29,7 @@ pub(super) struct Failures {
     tasks: BTreeMap<TaskId, Trial>,
     missions: BTreeMap<MissionId, Tally>,
     dead: BTreeSet<TaskId>,
-    /// Tasks that people did not want to start.
+    /// Tasks that people did not want to start, until they are given up in the same batch.
     turned_down: BTreeSet<TaskId>,
     blocked: BTreeSet<TaskId>,
     /// What is being taken back, by the task that was asked for.
@@ -85,8 +85,6 @@ impl Failures {
                 ensure(!self.dead.contains(task) && !self.blocked.contains(task), || {
                     format!("{task:?} starts although it gave up or is blocked")
                 })?;
-                // Whoever turned it down was asked again, or ordered otherwise.
-                self.turned_down.remove(task);
                 self.judge_company(*task, before)?;
             }
             Event::AttemptFailed { task, fence, failure } => {
@@ -137,7 +135,6 @@ impl Failures {
             }
             Event::Overridden { order, .. } if order.action == OverrideAction::ForceComplete => {
                 self.blocked.remove(&order.task);
-                self.turned_down.remove(&order.task);
                 if self.dead.contains(&order.task) {
                     self.revive(order.task, facts)?;
                 }
@@ -180,7 +177,7 @@ impl Failures {
             trial.ruled = false;
             return Ok(());
         }
-        if self.turned_down.remove(&task) { Ok(()) } else { self.revive(task, facts) }
+        self.revive(task, facts)
     }
 
     fn judge_warning(&mut self, mission: MissionId, of: (u32, u32)) -> Verdict {
@@ -351,6 +348,13 @@ impl Failures {
         facts: &Facts,
     ) -> Verdict {
         let mission = facts.task(task)?.mission;
+        let because = letter.map(|letter| &letter.because);
+        if self.turned_down.remove(&task) {
+            self.dead.insert(task);
+            return ensure(matches!(because, Some(HumanBecause::TurnedDown { .. })), || {
+                format!("{task:?} was turned down, and its letter says {because:?}")
+            });
+        }
         let rules = &facts.mission(mission)?.policy;
         let by_loss =
             letter.is_some_and(|letter| matches!(letter.because, HumanBecause::HostLost { .. }));
@@ -434,6 +438,10 @@ impl Failures {
 
     /// After a batch: what must have followed from it has.
     pub(super) fn close(&mut self, now: Timestamp, facts: &Facts, waves: &Waves) -> Verdict {
+        let forgotten = self.turned_down.first();
+        ensure(forgotten.is_none(), || {
+            format!("{forgotten:?} was turned down, and waits for an answer for ever")
+        })?;
         for (mission, tally) in &mut self.missions {
             ensure(!tally.to_stop, || format!("{mission} goes on although too much of it fails"))?;
             let untold = tally.to_warn.take();

@@ -7,13 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kapelle_core::agents::PERMANENT_ROLES;
 use kapelle_core::calendar::Span;
-use kapelle_core::council::{CouncilId, Size};
+use kapelle_core::council::{Convocation, CouncilId, Size};
 use kapelle_core::event::Interruption;
 use kapelle_core::ledger::{Drawn, Limit, Policy, Pool, Purpose, Purse, ReservationId, Scope};
 use kapelle_core::report::Usage;
 use kapelle_core::task::Task;
 use kapelle_core::time::MINUTE_MS;
-use kapelle_core::{AgentId, Event, Fence, MissionId, Record, State, TaskId, Timestamp, Usd};
+use kapelle_core::{
+    AgentId, Command, Event, Fence, MissionId, Record, State, TaskId, Timestamp, Usd,
+};
 
 use super::trials::Trials;
 use super::{Facts, Verdict, ensure};
@@ -34,6 +36,8 @@ pub(super) struct Books {
     /// Attempts that ended without a bill, and whose money was given back.
     unbilled: BTreeMap<Fence, Claim>,
     billed: BTreeSet<Fence>,
+    /// A host that has just started has no more bills of those that died with the earlier one.
+    closing: bool,
     /// Who was added to the team because of the load.
     extra: BTreeSet<AgentId>,
     trials: Trials,
@@ -82,6 +86,11 @@ struct Flow {
 }
 
 impl Books {
+    /// What arrives with the next batch.
+    pub(super) fn hear(&mut self, inputs: &[Command]) {
+        self.closing = inputs.contains(&Command::CloseBills);
+    }
+
     /// `before` is the state without this record.
     pub(super) fn observe(&mut self, record: &Record, facts: &Facts, before: &State) -> Verdict {
         self.judge_purpose(&record.event, before)?;
@@ -469,6 +478,11 @@ impl Books {
         Ok(())
     }
 
+    /// Whether the attempt began before the host started that runs now.
+    fn is_dead(&self, claim: &Claim) -> bool {
+        claim.scopes.iter().any(|scope| matches!(scope, Scope::Session(of) if *of < self.session))
+    }
+
     /// The scopes of a bill that comes after its money was given back.
     fn without_claim(&self, claim: &Claim, at: Timestamp) -> Vec<Scope> {
         let moved = claim.scopes.iter().filter_map(|scope| match scope {
@@ -496,7 +510,8 @@ impl Books {
     fn give_up(&mut self, fence: Fence, usd: Usd, at: Timestamp) -> Verdict {
         let claim = self.claims.get(&fence).cloned();
         let claim = claim.ok_or_else(|| format!("nothing was held for {fence}"))?;
-        ensure(claim.awaited.is_some_and(|until| until <= at), || {
+        let is_over = self.closing && self.is_dead(&claim);
+        ensure(claim.awaited.is_some_and(|until| until <= at || is_over), || {
             format!("the money of {fence} was given back before its time")
         })?;
         ensure(claim.left == usd, || format!("{usd} went back of {} for {fence}", claim.left))?;
@@ -547,6 +562,9 @@ impl Books {
             ensure(claim.awaited.is_none_or(|until| now < until), || {
                 format!("the bill of {fence} is awaited for ever")
             })?;
+            ensure(claim.awaited.is_none() || !self.closing || !self.is_dead(claim), || {
+                format!("the bill of {fence} is awaited, and nobody is left to send it")
+            })?;
         }
         self.judge_watchdog(now)
     }
@@ -593,6 +611,33 @@ impl Books {
             && self.has_tokens(task.mission)
             && (has_pool || self.rules.pools.is_none())
             && by.any(fits_for)
+    }
+
+    /// Whether one more council like this fits every cap.
+    pub(super) fn affords_council(
+        &self,
+        task: TaskId,
+        like: &Convocation,
+        facts: &Facts,
+        now: Timestamp,
+    ) -> Result<bool, String> {
+        let of_task = facts.task(task)?;
+        let (usd, purpose) = (like.reserved, Purpose::Council);
+        let fits = |scope: Scope| {
+            self.cap(scope).is_none_or(|cap| self.purse(scope).committed() + usd <= cap)
+        };
+        let day = Span::Day.number(now);
+        let mut pools = Pool::open_to(purpose, of_task.priority).iter();
+        let has_pool = pools.any(|pool| fits(Scope::Pool(day, *pool)));
+        let drawn = Drawn { pool: None, purpose, estimate: usd };
+        let scopes = self.scopes(of_task.mission, None, None, &drawn, now);
+        let vote = usd.as_micros().div_ceil(like.panel.len().max(1) as u64);
+        let is_dear = self.rules.caps.call_usd_max.is_some_and(|max| Usd::micros(vote) > max);
+        Ok(self.halted.is_none()
+            && !is_dear
+            && self.has_tokens(of_task.mission)
+            && (has_pool || self.rules.pools.is_none())
+            && scopes.into_iter().all(fits))
     }
 
     /// Whether one more attempt, of a token at least, fits the mission's tokens.

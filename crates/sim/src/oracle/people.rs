@@ -80,7 +80,7 @@ impl Voices {
             Event::ApprovalGiven { subject, commit, by } => self.give(*subject, commit, by, facts),
             Event::ApprovalRejected { subject, by, .. } => {
                 self.is_entitled(by, Right::Approve)?;
-                // A start that was turned down stays before its gate; a change goes back to work.
+                // A start that was turned down is given up at its gate; a change goes back to work.
                 if !matches!(subject, Subject::Start(_)) {
                     self.asked.remove(subject);
                 }

@@ -31,7 +31,7 @@ pub(super) struct Plans {
 struct Progress {
     operations: u32,
     operations_done: u32,
-    /// The tree that has all operations that are done.
+    /// The tree that has all operations and steps that are done and kept.
     kept: Option<Commit>,
     steps: usize,
     steps_done: BTreeSet<u32>,
@@ -81,10 +81,11 @@ impl Plans {
                 progress.steps = steps.len();
                 Ok(())
             }
-            Event::StepCompleted { task, fence, step, progress: told, .. } => {
+            Event::StepCompleted { task, fence, step, progress: told, change, .. } => {
                 judge_fence(leases, *fence, *task)?;
                 let progress = self.tasks.entry(*task).or_default();
                 let new = progress.steps_done.insert(*step);
+                progress.kept = change.clone().or(progress.kept.take());
                 ensure(new, || format!("step {step} of {task:?} is done twice"))?;
                 let expected = format!("{}/{}", progress.steps_done.len(), progress.steps);
                 ensure(*told == expected, || format!("{told} is said of {task:?}, not {expected}"))
@@ -221,7 +222,7 @@ impl Plans {
         })?;
         let kept = self.tasks.get(&task).and_then(|progress| progress.kept.as_ref());
         ensure(kept.is_none_or(|kept| kept == base), || {
-            format!("{task:?} starts from {}, without the operations that are done", base.short())
+            format!("{task:?} starts from {}, without what is done and kept", base.short())
         })
     }
 }

@@ -89,7 +89,8 @@ impl Queue {
     ) -> Verdict {
         let kept = self.kept.take();
         match &record.event {
-            Event::OperationCompleted { fence, .. } => self.kept = Some(*fence),
+            Event::OperationCompleted { fence, .. }
+            | Event::StepCompleted { fence, change: Some(_), .. } => self.kept = Some(*fence),
             Event::AttemptInterrupted { task, fence, cause: Interruption::GaveWay { to } } => {
                 let at_a_boundary = kept == Some(*fence);
                 ensure(at_a_boundary, || format!("{task:?} makes room in the midst of its work"))?;

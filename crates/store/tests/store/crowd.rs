@@ -121,9 +121,9 @@ impl Host {
         }
         let unseconded =
             state.tasks_of(mission).find(|task| state.overrides().pending(task.id).is_some());
-        let turned_down = state.tasks_of(mission).find(|task| match task.stage {
-            Stage::Approval { subject } => !state.approvals().is_open(subject),
-            _ => false,
+        let turned_down = state.tasks_of(mission).find(|task| {
+            let start = Subject::Start(task.id);
+            task.stage == Stage::DeadLetter && state.approvals().is_rejected(start)
         });
         let landed = state.tasks_of(mission).filter(|task| task.merged.is_some()).last();
         let gates = state.approvals().waiting().map(|(gate, _)| gate);

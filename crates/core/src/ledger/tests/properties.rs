@@ -59,17 +59,19 @@ fn units() -> impl Strategy<Value = Unit> {
     select(vec![Unit::Attempt, Unit::Attempt, Unit::Call])
 }
 
+fn requests() -> impl Strategy<Value = Request> {
+    (accounts(), units(), 0u64..400, 0u64..5_000).prop_map(|(account, unit, cents, tokens)| {
+        let usd = Usd::cents(cents);
+        Request { account, unit, usd, estimate: usd, tokens }
+    })
+}
+
 /// `overspending` decides whether charges may pass what was reserved for them.
 fn moves(overspending: bool) -> impl Strategy<Value = Vec<Move>> {
     let permille: u64 = if overspending { 3_000 } else { 1_000 };
     let bills = u32::from(overspending);
-    let reserve =
-        (accounts(), units(), 0u64..400, 0u64..5_000).prop_map(|(account, unit, cents, tokens)| {
-            let usd = Usd::cents(cents);
-            Move::Reserve(Request { account, unit, usd, estimate: usd, tokens })
-        });
     let one = prop_oneof![
-        6 => reserve,
+        6 => requests().prop_map(Move::Reserve),
         3 => (0usize..9, 1u32..4, units(), 0u64..200)
             .prop_map(|(of, seat, unit, cents)| Move::Part { of, seat, unit, cents }),
         5 => (0usize..9, 0..=permille).prop_map(|(of, permille)| Move::Charge { of, permille }),
@@ -300,6 +302,43 @@ proptest! {
         prop_assert_eq!(run.ledger.tokens().week(NOON).reserved, 0);
         run.check_caps()?;
         run.check_conservation()?;
+    }
+
+    /// What is asked before a bill is paid is answered as it would be after it, without a copy of
+    /// all books to try it on.
+    #[test]
+    fn whoever_asks_behind_a_bill_hears_what_they_would_after_it(
+        moves in moves(true),
+        request in requests(),
+        (of, permille, tokens) in (0usize..9, 0u64..3_000, 0u64..9_000),
+    ) {
+        let mut run = Run::new();
+        let week = WeekTokens { max: 60_000, when_full: WhenFull::Refuse };
+        let limited = TokenPolicy { mission_max: Some(30_000), week: Some(week) };
+        run.ledger.configured(Policy { tokens: limited, ..policy() });
+        for step in moves {
+            // An attempt and its sub-agents are one agent's.
+            let foreign = |of: usize, seat: u32| {
+                let agent = run.nth_open(of).map(|open| open.reservation.account.agent);
+                agent != Some(Some(developer(seat)))
+            };
+            if matches!(step, Move::Part { of, seat, .. } if foreign(of, seat)) {
+                continue;
+            }
+            run.step(step);
+        }
+        let Some(open) = run.nth_open(of) else { return Ok(()) };
+        let usd = Usd::micros(open.reservation.usd.as_micros() * permille / 1_000);
+        let (reservation, account) = (Some(open.reservation.id), open.reservation.account.clone());
+        let (began_at, at) = (run.now, run.now);
+        let bill = Charge { reservation, account, usd, tokens, began_at, at };
+        for bill in [Charge { reservation: None, ..bill.clone() }, bill] {
+            let thought = run.ledger.reserve_behind(&request, &bill, run.now);
+            let mut paid = run.ledger.clone();
+            bill.reservation.into_iter().for_each(|id| paid.parts_released(id));
+            paid.charged(&bill);
+            prop_assert_eq!(thought, paid.reserve(&request, run.now));
+        }
     }
 
     /// The same facts give the same ledger.

@@ -319,24 +319,6 @@ fn the_starter_profile_stops_at_ten_dollars_a_day() {
     assert_eq!(ledger.burn_alert(NOON.plus_ms(300_000)), None, "the stop comes before the alert");
 }
 
-/// C-38, WRK-27: warns at 80 %, stops at 100 % and not at the 50 % of the example (E-33).
-#[test]
-fn scaling_stops_when_its_budget_is_used_up() {
-    let mut ledger = capped(|caps| caps.scaling_day_usd_max = Some(Usd::cents(500)));
-    let extra = Account { crew: Crew::Extra, task: None, ..account() };
-    assert_eq!(ledger.scale_up(NOON), Ok(None));
-    spend(&mut ledger, extra.clone(), 250).unwrap();
-    assert_eq!(ledger.scale_up(NOON), Ok(None), "half is not exceeded");
-    spend(&mut ledger, extra.clone(), 151).unwrap();
-    let warning =
-        Warning { limit: Limit::ScalingDay, spent: Usd::cents(401), cap: Usd::cents(500) };
-    assert_eq!(ledger.scale_up(NOON), Ok(Some(warning)));
-    spend(&mut ledger, extra, 99).unwrap();
-    let refused = ledger.scale_up(NOON).unwrap_err();
-    assert!(matches!(refused, Refusal::OverLimit { limit: Limit::ScalingDay, .. }));
-    assert_eq!(ledger.scale_up(Span::Day.ends_at(NOON)), Ok(None), "until it resets");
-}
-
 /// Sub-agents live on what is left for their parent, and their calls on what is left for them.
 #[test]
 fn sub_agents_inherit_the_remainder() {

@@ -85,10 +85,12 @@ impl State {
         });
     }
 
-    /// A task that waits for people no longer does: what was not granted is asked anew one day.
+    /// A task that waits for people no longer does: what was not granted is asked anew one day, and a
+    /// no is kept until then, for whoever speaks too late.
     pub(in crate::state) fn leave_gate(&mut self, old: &Stage) {
         if let Stage::Approval { subject } = old
             && !self.approvals.is_granted(*subject)
+            && !self.approvals.is_rejected(*subject)
         {
             self.close_gate(*subject);
         }
@@ -132,6 +134,7 @@ impl State {
             Subject::Start(task) => self.wait_or_go(task),
             Subject::Merge(task) => {
                 self.approvals.closed(subject);
+                self.with_task(task, |t| t.disputed = None);
                 // Whoever reviews the change may still be at it.
                 self.queue_or_wait(task);
             }

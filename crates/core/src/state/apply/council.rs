@@ -29,6 +29,9 @@ impl State {
                 self.pay_council(*council, *cost, at);
                 self.take_advice(*council, *task, verdict);
                 self.note_objections(*task, *council, verdict);
+                if !matches!(verdict, Verdict::Accepted { .. }) {
+                    self.note_dispute(*task, *council);
+                }
                 self.councils.chamber.decided(*council, verdict, *cost, at);
                 if self.councils.chamber.session(*council).is_none() {
                     self.end_case(*council);
@@ -45,6 +48,7 @@ impl State {
             }
             Event::CouncilAbandoned { council, task, cost } => {
                 self.pay_council(*council, *cost, at);
+                self.note_dispute(*task, *council);
                 self.councils.chamber.abandoned(*council);
                 self.end_case(*council);
                 let ended = self.task(*task).and_then(|t| self.mission(t.mission));
@@ -141,6 +145,19 @@ impl State {
         let message = format!("its reviewers rejected the change\n{}", reasons.join("\n"));
         let failure = Failure::new(FailureKind::ValidationFailed, &message);
         self.with_task(id, |task| task.last_failure = Some(failure));
+    }
+
+    /// A review ends without a yes. If its change was on its way to be merged when it was blocked, it is
+    /// not to go on as if nobody had looked.
+    fn note_dispute(&mut self, id: TaskId, council: CouncilId) {
+        let Some(session) = self.councils.chamber.session(council) else { return };
+        let Question::Review { commit } = session.convocation.question.clone() else { return };
+        self.with_task(id, |task| {
+            let held_up = task.was_queued && matches!(task.stage, Stage::Blocked { .. });
+            if held_up && task.accepted.as_ref() == Some(&commit) {
+                task.disputed = Some(commit);
+            }
+        });
     }
 
     /// A review has ended: its change goes on, back, or stays until people have seen it.

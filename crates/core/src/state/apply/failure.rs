@@ -1,6 +1,6 @@
 //! Failures: what is remembered of them, who is told, and how a task comes back.
 
-use crate::escalation::{Cause, Hands, Hardship, Matter, Next, Notify, Trouble};
+use crate::escalation::{Cause, Hands, Hardship, HumanBecause, Matter, Next, Notify, Trouble};
 use crate::event::{Event, Interruption, PauseReason};
 use crate::failure::{Failure, FailureKind};
 use crate::ids::{Fence, MissionId, TaskId};
@@ -44,10 +44,16 @@ impl State {
             Event::TaskDeadLettered { task, letter } => {
                 self.forget_losses(*task);
                 self.move_to(*task, Stage::DeadLetter);
-                self.with_mission_of(*task, |m| m.failure_rate.failed());
-                if let Some(letter) = letter {
-                    self.with_hardship(*task, |h| h.because = Some(letter.because.clone()));
-                    self.raise_notice(self.cause_of(*task), Some(*task));
+                let because = letter.as_ref().map(|letter| &letter.because);
+                // Whoever did not want it knows, and nothing failed.
+                let unwanted = matches!(because, Some(HumanBecause::TurnedDown { .. }));
+                if !unwanted {
+                    self.with_mission_of(*task, |m| m.failure_rate.failed());
+                }
+                if let Some(because) = because {
+                    self.with_hardship(*task, |h| h.because = Some(because.clone()));
+                    let told = self.cause_of(*task).filter(|_| !unwanted);
+                    self.raise_notice(told, Some(*task));
                 }
                 self.break_wave(*task, *task);
             }
@@ -80,6 +86,7 @@ impl State {
                     t.failures.clear();
                     (t.outgrown, t.failed_up_to) = (None, None);
                     t.begin_anew();
+                    t.taken_back = None;
                     (t.started, t.retrying, t.resume) = (false, false, None);
                 });
                 self.discard(*task);

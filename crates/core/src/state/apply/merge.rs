@@ -14,7 +14,7 @@ use crate::mission::{Merging, Mission};
 use crate::plan::TaskKind;
 use crate::rollback::{Landing, Migration, Revert, Word};
 use crate::state::{State, gate};
-use crate::task::{Stage, Task};
+use crate::task::{Stage, TakenBack, Task};
 use crate::time::Timestamp;
 
 /// Broken work on the branch hurts everybody who starts from it: its reversal goes first.
@@ -77,7 +77,11 @@ impl State {
                 let paths = self.task(*task).map_or(Paths::Unknown, paths_of);
                 self.with_queue_of(*task, |queue| queue.rebased(*task, change.clone(), paths));
             }
-            Event::RollbackStarted { mission, task, tasks, .. } => {
+            Event::RollbackStarted { mission, task, tasks, reason, by } => {
+                for &one in tasks {
+                    let told = TakenBack { by: by.clone(), reason: reason.clone() };
+                    self.with_task(one, |t| t.taken_back = Some(Box::new(told)));
+                }
                 self.with_mission(*mission, |m| {
                     m.merging.rollbacks.insert(*task, tasks.clone());
                 });
@@ -163,9 +167,11 @@ impl State {
 
     fn call_off_rollback(&mut self, root: TaskId) {
         let Some(id) = self.task(root).map(|task| task.mission) else { return };
-        self.with_mission(id, |m| {
-            m.merging.rollbacks.remove(&root);
-        });
+        let mut stays = Vec::new();
+        self.with_mission(id, |m| stays = m.merging.rollbacks.remove(&root).unwrap_or_default());
+        for one in stays {
+            self.with_task(one, |task| task.taken_back = None);
+        }
         self.with_queue(id, |queue| queue.withdrawn(root));
     }
 

@@ -268,6 +268,8 @@ fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<T
         touched: Arc::default(),
         frozen: Arc::default(),
         merged: None,
+        taken_back: None,
+        disputed: None,
         flaky: BTreeSet::new(),
         done: Done::default(),
         reviews: Reviews::default(),

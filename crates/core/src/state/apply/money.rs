@@ -9,7 +9,7 @@ use crate::mission::MissionStage;
 use crate::money::Usd;
 use crate::report::Usage;
 use crate::state::{Bill, Billed, Lease, Live, State, Timer};
-use crate::time::Timestamp;
+use crate::time::{MINUTE_MS, Timestamp};
 
 impl State {
     /// The arms of `apply` about money; it names each of them, so none is forgotten.
@@ -91,12 +91,19 @@ impl State {
         if let Some(charge) = &charge {
             self.ledger.charged(charge);
         }
-        if let Some(route) = self.lease(fence).and_then(|lease| lease.route.clone()) {
+        let lease = self.lease(fence);
+        let routed = lease.and_then(|lease| Some((lease.route.clone()?, lease.granted_at)));
+        if let Some((route, began_at)) = routed {
+            // What a long attempt used counts by its last minute.
+            let took_ms = at.ms_since(began_at).max(MINUTE_MS);
             for used in usage {
-                self.permits.granted(&route.provider, used.tokens(), at);
+                let tokens = u128::from(used.tokens()) * u128::from(MINUTE_MS);
+                let tokens = u64::try_from(tokens / u128::from(took_ms)).unwrap_or(u64::MAX);
+                self.permits.granted(&route.provider, tokens, at);
             }
         }
         self.with_task(id, |task| task.spent += usd);
+        self.restand(id);
         if let Some(agent) = charge.and_then(|charge| charge.account.agent) {
             self.charge_seat(agent, usd);
         }
@@ -171,6 +178,7 @@ impl State {
         if let Some(id) = bill.reservation {
             self.ledger.released(id);
         }
+        self.restand(bill.task);
         self.count(bill.account.mission);
     }
 

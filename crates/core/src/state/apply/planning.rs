@@ -31,8 +31,9 @@ impl State {
                     }
                 });
             }
-            Event::StepCompleted { task, step, by, .. } => {
+            Event::StepCompleted { task, step, by, change, .. } => {
                 self.with_task(*task, |t| {
+                    t.unfinished = change.clone().or(t.unfinished.take());
                     if let Some(list) = &mut t.checklist {
                         list.completed(*step, by.clone(), at);
                     }

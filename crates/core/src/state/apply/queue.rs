@@ -62,6 +62,7 @@ impl State {
             standing: task.standing(self.settings.queue.default_minutes),
             chain_minutes: self.schedule.chains.chain_minutes(id),
             files: task.files.clone(),
+            class: self.class_of(task, phase.role()),
             promised: false,
             entered_at: self.at,
         };
@@ -109,11 +110,13 @@ impl State {
         self.note_question(id);
     }
 
-    /// Something that the score is made of has changed.
+    /// Something that the score or the class is made of has changed.
     pub(in crate::state) fn restand(&mut self, id: TaskId) {
+        let Some(role) = self.schedule.queue.ticket(id).map(|ticket| ticket.role) else { return };
         let Some(task) = self.task(id) else { return };
         let standing = task.standing(self.settings.queue.default_minutes);
-        self.schedule.queue.restood(id, standing);
+        let class = self.class_of(task, role);
+        self.schedule.queue.restood(id, standing, class);
     }
 
     pub(in crate::state) fn lock(&mut self, grant: &LockGrant) {
@@ -132,6 +135,10 @@ impl State {
     pub(in crate::state) fn reconfigure_queue(&mut self) {
         let (policy, territories) = (&self.settings.queue, &self.settings.territories);
         self.schedule.queue.reconfigured(policy.clone(), territories.clone());
+        // What decides about a start follows from the rules, too.
+        for id in self.schedule.queue.waiting().collect::<Vec<_>>() {
+            self.restand(id);
+        }
     }
 }
 
