@@ -135,6 +135,7 @@ impl Turns {
                 Message::Command(_, Some(_))
                 | Message::Look(_)
                 | Message::Publish(..)
+                | Message::Deposed(_)
                 | Message::ShutDown => {}
             }
         }
@@ -458,7 +459,7 @@ mod tests {
         handle.report(Command::ReportSpending { fence: early, spent: spent.clone() });
         handle.report(Command::HostStarted);
         let outcome =
-            kapelle_core::command::AttemptOutcome::Done { change: None, touched: Vec::new() };
+            kapelle_core::command::AttemptOutcome::Done { change: None, touched: Vec::new().into() };
         handle.report(Command::FinishAttempt { fence: late, outcome, spent: spent.clone() });
         let owed: Vec<Command> = turns.last_words().into_iter().map(|(_, bill)| bill).collect();
         let bill = |fence| Command::ReportSpending { fence, spent: spent.clone() };

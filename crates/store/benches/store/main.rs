@@ -21,6 +21,7 @@ mod rounds;
 mod start;
 mod syncs;
 #[path = "../../../core/benches/core/world.rs"]
+#[allow(dead_code, reason = "the engine's own benchmark uses the rest")]
 mod world;
 
 use report::Report;
