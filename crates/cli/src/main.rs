@@ -26,11 +26,6 @@ use args::{AgentCommand, AuditCommand, Cli, Command, SandboxCommand, StoreComman
 use clap::Parser;
 use output::{Exit, Problem, say};
 
-/// A command asks for memory dozens of times, and the system's own way of giving it takes a fifth
-/// of what deciding takes (decision 0024).
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // Inside a box this binary is the box program, before anything else happens.
     let args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();

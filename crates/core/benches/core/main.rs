@@ -17,10 +17,6 @@ use std::time::{Duration, Instant};
 use kapelle_core::{Engine, Record};
 use world::{Took, World, write};
 
-/// As in the program itself.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const ROUNDS: usize = 7;
 /// A round of deciding takes a hundredth of a second, so there are so many of them for each.
 const SHORT_ROUNDS: usize = 10;

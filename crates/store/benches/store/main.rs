@@ -26,10 +26,6 @@ mod world;
 
 use report::Report;
 
-/// As in the program itself.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).collect();
     if let Some(counted) = syncs::child(&asked) {
