@@ -242,7 +242,7 @@ fn tables(project: &Project, reader: &Reader) -> Option<Finding> {
 
 fn search(reader: &Reader) -> Option<Finding> {
     let found = reader.unsearchable()?;
-    let hint = "mend it with `kapelle store rebuild`; what is not found is in .kapelle/logs";
+    let hint = "what is not found is in .kapelle/logs; `kapelle store rebuild` mends the search and ends this note";
     Some(Finding { what: "search", fine: false, found, hint: Some(hint.into()) })
 }
 

@@ -86,7 +86,7 @@ pub fn tables_are_behind(project: &Project, reader: &Reader) -> Result<Option<St
 /// What is not found is still in its log.
 pub fn search_is_wrong(why: &str) -> String {
     format!(
-        "not everything can be searched: {why}; `kapelle store rebuild` mends the search, logs are in .kapelle/logs"
+        "not everything can be searched: {why}; logs are in .kapelle/logs, `kapelle store rebuild` mends the search and ends this note"
     )
 }
 

@@ -26,7 +26,8 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
         let (seq, tables) = (rebuilt.seq, &rebuilt.after);
         print_json(
             &json!({ "seq": seq, "equal": wrong.is_empty(), "repaired": wrong, "tables": tables,
-                "search": rebuilt.search, "views_lost": rebuilt.views_lost }),
+                "search": rebuilt.search, "unsearchable": rebuilt.unsearchable,
+                "views_lost": rebuilt.views_lost }),
         )?;
         return Ok(Exit::Done);
     }
@@ -56,6 +57,10 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
         let lost = if search.lost { "; others could not be read, and are lost" } else { "" };
         say(format!("the search was not whole ({}), and is made anew", search.why));
         say(format!("{} notes and logs that only it had are kept{lost}", search.kept));
+    }
+    if let Some(what) = &rebuilt.unsearchable {
+        say(format!("this is not searchable, and not told any more: {what}"));
+        say("logs stay in .kapelle/logs");
     }
     Ok(Exit::Done)
 }

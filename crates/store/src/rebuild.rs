@@ -29,6 +29,8 @@ pub struct Rebuilt {
     repaired: Vec<Repaired>,
     /// What became of a search that could not be used; None if it could.
     pub search: Option<Search>,
+    /// What could not be made searchable, and is not, as far as somebody noted it.
+    pub unsearchable: Option<String>,
     /// Tables were there that nobody can read, and with them perhaps views that people made.
     pub views_lost: bool,
 }
@@ -106,20 +108,17 @@ fn made_anew(mut backend: Box<dyn Backend>, found: Found) -> Result<Rebuilt, Err
             return Err(error);
         }
     };
-    let search = mended_search(&mut *backend, &fold, found.unsearchable)?;
-    let Found { tables: before, wrong: repaired, views_lost, .. } = found;
+    let search = mended_search(&mut *backend, &fold)?;
+    let Found { tables: before, wrong: repaired, views_lost, unsearchable } = found;
     let (seq, after) = (fold.seq(), fingerprints(&*backend)?);
-    Ok(Rebuilt { seq, before, after, repaired, search, views_lost })
+    Ok(Rebuilt { seq, before, after, repaired, search, unsearchable, views_lost })
 }
 
-/// Knows all that the fold has seen, and is made anew for that if it has to be.
-fn mended_search(
-    backend: &mut dyn Backend,
-    fold: &Fold,
-    noted: Option<String>,
-) -> Result<Option<Search>, Error> {
+/// Knows all that the fold has seen, and is made anew for that if it has to be. What could not be
+/// made searchable once is no reason: a search that is made anew does not know it either.
+fn mended_search(backend: &mut dyn Backend, fold: &Fold) -> Result<Option<Search>, Error> {
     let (_, epoch) = backend.look()?;
-    let mut search = match backend.trouble_with_search()?.or(noted) {
+    let mut search = match backend.trouble_with_search()? {
         Some(why) => Some(search_anew(backend, why)?),
         None => None,
     };
