@@ -157,9 +157,10 @@ pub(crate) trait Backend: Journal {
     fn trouble_with_search(&self) -> Result<Option<String>, Error> {
         Ok(None)
     }
-    /// Notes beside the tables that something could not be made searchable, until they are made anew.
-    /// The first such note stays: it is where to begin.
+    /// Notes beside the tables that something could not be made searchable, until somebody ends it:
+    /// tables that are made anew say it, too. The first such note stays: it is where to begin.
     fn complain_of_search(&mut self, epoch: Epoch, why: &str) -> Result<(), Error>;
+    fn end_search_complaint(&mut self, epoch: Epoch) -> Result<(), Error>;
     fn search_complaint(&self) -> Result<Option<String>, Error>;
     /// A search that knows nothing but these documents, whatever was there before.
     fn create_search_anew(&mut self, epoch: Epoch, kept: &[Document]) -> Result<(), Error>;

@@ -40,8 +40,6 @@ struct Found {
     tables: Vec<Fingerprint>,
     wrong: Vec<Repaired>,
     views_lost: bool,
-    /// What could not be made searchable, as far as somebody noted it.
-    unsearchable: Option<String>,
 }
 
 /// A search that was made anew.
@@ -103,13 +101,21 @@ fn made_anew(mut backend: Box<dyn Backend>, found: Found) -> Result<Rebuilt, Err
         Ok(fold) => fold,
         Err(error) => {
             // They stand still then, which people should not have to find out by themselves.
-            let (_, epoch) = backend.look()?;
-            let _ = backend.complain(epoch, &error.to_string());
+            // What is wrong is told, not what is wrong with the telling.
+            if let Ok((_, epoch)) = backend.look() {
+                let _ = backend.complain(epoch, &error.to_string());
+            }
             return Err(error);
         }
     };
+    // The tables have it from those that were there before, until all that can be mended is.
+    let unsearchable = backend.search_complaint()?;
     let search = mended_search(&mut *backend, &fold)?;
-    let Found { tables: before, wrong: repaired, views_lost, unsearchable } = found;
+    if unsearchable.is_some() {
+        let (_, epoch) = backend.look()?;
+        backend.end_search_complaint(epoch)?;
+    }
+    let Found { tables: before, wrong: repaired, views_lost } = found;
     let (seq, after) = (fold.seq(), fingerprints(&*backend)?);
     Ok(Rebuilt { seq, before, after, repaired, search, unsearchable, views_lost })
 }
@@ -148,7 +154,7 @@ fn judged(location: &Location) -> Result<Found, Error> {
         // An earlier version had them elsewhere, and in another form.
         Err(Error::TooOld { .. }) => {
             let wrong = names().map(missing).collect();
-            return Ok(Found { tables: Vec::new(), wrong, views_lost: false, unsearchable: None });
+            return Ok(Found { tables: Vec::new(), wrong, views_lost: false });
         }
         Err(error) => return Err(error),
     };
@@ -181,8 +187,7 @@ fn judged(location: &Location) -> Result<Found, Error> {
     } else if mark.is_none() {
         repaired.push(Repaired { table: WATERMARK, was: Was::Wrong });
     }
-    let unsearchable = store.search_complaint().ok().flatten();
-    Ok(Found { tables: before, wrong: repaired, views_lost, unsearchable })
+    Ok(Found { tables: before, wrong: repaired, views_lost })
 }
 
 fn names() -> impl Iterator<Item = &'static str> {

@@ -401,6 +401,10 @@ impl Backend for Postgres {
         self.on(|link| tables::complain_of_search(link, epoch, why))
     }
 
+    fn end_search_complaint(&mut self, epoch: Epoch) -> Result<(), Error> {
+        self.on(|link| tables::end_search_complaint(link, epoch))
+    }
+
     fn search_complaint(&self) -> Result<Option<String>, Error> {
         self.on(tables::search_complaint)
     }

@@ -80,10 +80,23 @@ fn beside_readers() -> String {
 
 /// Empty tables. Those that have the right form stay: people lean views of their own on them.
 pub(super) fn create_anew(link: &Link, schema: &str) -> Result<(), Error> {
-    let made = if are_current(link, schema)? { emptied() } else { made_anew() };
+    let made = match are_current(link, schema)? {
+        true => emptied(),
+        false => format!("{REMEMBER_NOTE} {} {NOTE_AGAIN}", made_anew()),
+    };
     // Sent as one, it is one transaction.
     link.batch(&format!("{LOCK_PATIENCE}; {made}"))
 }
+
+/// What could not be made searchable is told by the next tables, too. A setting of the transaction
+/// keeps it meanwhile; tables without a place for it have no such note.
+const REMEMBER_NOTE: &str = "DO $$BEGIN
+        PERFORM set_config('kapelle.unsearchable', '', true);
+        PERFORM set_config('kapelle.unsearchable', coalesce(search_complaint::text, ''), true)
+        FROM projection_watermark;
+    EXCEPTION WHEN undefined_table OR undefined_column THEN NULL; END$$;";
+const NOTE_AGAIN: &str = "UPDATE projection_watermark
+    SET search_complaint = nullif(current_setting('kapelle.unsearchable', true), '');";
 
 pub(super) fn made_anew() -> String {
     format!("{}{}", drop(Dialect::Postgres), create(Dialect::Postgres))
@@ -92,8 +105,7 @@ pub(super) fn made_anew() -> String {
 fn emptied() -> String {
     let names: Vec<&str> = all().iter().map(|table| table.name).collect();
     let hindrances = without_hindrances(&names);
-    let mark = "UPDATE projection_watermark SET seq = 0, hash = '', complaint = NULL,
-        search_complaint = NULL";
+    let mark = "UPDATE projection_watermark SET seq = 0, hash = '', complaint = NULL";
     format!("{hindrances} TRUNCATE {}; {mark};", names.join(", "))
 }
 
@@ -167,6 +179,11 @@ pub(super) fn complain(link: &Link, claimed: Epoch, why: &str) -> Result<(), Err
 pub(super) fn complain_of_search(link: &Link, claimed: Epoch, why: &str) -> Result<(), Error> {
     let sql = "UPDATE projection_watermark SET search_complaint = coalesce(search_complaint, $1)";
     fenced(link, claimed, &beside_readers(), vec![(sql, vec![Box::new(why)])])
+}
+
+pub(super) fn end_search_complaint(link: &Link, claimed: Epoch) -> Result<(), Error> {
+    let sql = "UPDATE projection_watermark SET search_complaint = NULL";
+    fenced(link, claimed, &beside_readers(), vec![(sql, Vec::new())])
 }
 
 pub(super) fn complaint(link: &Link) -> Result<Option<String>, Error> {

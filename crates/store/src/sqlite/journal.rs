@@ -107,7 +107,7 @@ impl Sqlite {
         let theirs = damaged.ok().flatten().and_then(|conn| tables::of_people(&conn).ok());
         connection::set_tables_aside(&self.path)?;
         let conn = self.named_tables()?;
-        theirs.unwrap_or_default().put_into(&conn);
+        theirs.unwrap_or_default().put_into(&conn)?;
         Ok(conn)
     }
 
@@ -384,6 +384,12 @@ impl Backend for Sqlite {
     fn complain_of_search(&mut self, epoch: Epoch, why: &str) -> Result<(), Error> {
         refuse_stale(&self.conn, epoch)?;
         tables::complain_of_search(self.tables_or_refuse()?, why)
+    }
+
+    fn end_search_complaint(&mut self, epoch: Epoch) -> Result<(), Error> {
+        refuse_stale(&self.conn, epoch)?;
+        let ended = tables::end_search_complaint(self.tables_or_refuse()?);
+        ended.map_err(|error| self.name_tables(error))
     }
 
     fn search_complaint(&self) -> Result<Option<String>, Error> {

@@ -122,7 +122,7 @@ fn make_anew(conn: &Connection) -> Result<(), Error> {
     conn.execute_batch(&drops(conn)?)?;
     conn.execute_batch(&create(Dialect::Sqlite))?;
     put_back(conn, &theirs.indexes);
-    Ok(())
+    theirs.note_unsearchable(conn)
 }
 
 /// What removes all that is ours, also what only another version had.
@@ -140,11 +140,13 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// What people have put beside our tables: the texts that make it again.
+/// What no journal tells: what people have put beside our tables, as the texts that make it again,
+/// and what is noted for them.
 #[derive(Debug, Default)]
 pub(super) struct OfPeople {
     views: Vec<String>,
     indexes: Vec<String>,
+    unsearchable: Option<String>,
 }
 
 /// Without what could stop the fold: triggers, and indexes that are unique or have to compute
@@ -165,13 +167,22 @@ pub(super) fn of_people(conn: &Connection) -> Result<OfPeople, Error> {
             AND instr(made.sql, ?1) = 0
             AND NOT EXISTS (SELECT 1 FROM pragma_index_xinfo(made.name) WHERE cid = -2)
         ORDER BY made.rowid";
-    Ok(OfPeople { views: texts(views)?, indexes: texts(indexes)? })
+    // Tables without a watermark that can be read have no note.
+    let unsearchable = search_complaint(conn).ok().flatten();
+    Ok(OfPeople { views: texts(views)?, indexes: texts(indexes)?, unsearchable })
 }
 
 impl OfPeople {
-    pub(super) fn put_into(&self, conn: &Connection) {
+    pub(super) fn put_into(&self, conn: &Connection) -> Result<(), Error> {
         put_back(conn, &self.views);
         put_back(conn, &self.indexes);
+        self.note_unsearchable(conn)
+    }
+
+    fn note_unsearchable(&self, conn: &Connection) -> Result<(), Error> {
+        let sql = "UPDATE projection_watermark SET search_complaint = ?1";
+        conn.execute(sql, [&self.unsearchable])?;
+        Ok(())
     }
 }
 
@@ -243,6 +254,11 @@ pub(super) fn complain(conn: &Connection, why: &str) -> Result<(), Error> {
 pub(super) fn complain_of_search(conn: &Connection, why: &str) -> Result<(), Error> {
     let sql = "UPDATE projection_watermark SET search_complaint = coalesce(search_complaint, ?1)";
     note(conn, sql, why)
+}
+
+pub(super) fn end_search_complaint(conn: &Connection) -> Result<(), Error> {
+    conn.execute("UPDATE projection_watermark SET search_complaint = NULL", [])?;
+    Ok(())
 }
 
 /// At once or not at all.

@@ -197,6 +197,48 @@ fn what_could_not_be_made_searchable_is_told_until_a_rebuild() {
     }
 }
 
+/// The log is as little there when the tables are others, or when a rebuild did not get to its end.
+#[test]
+fn what_could_not_be_made_searchable_is_told_by_tables_that_are_made_anew() {
+    let records = fixture::history(33, 0);
+    let (before, rest) = records.split_at(records.len() / 2);
+    for place in fixture::places() {
+        fixture::write(&place.location, before, 100);
+        place.change("UPDATE projection_watermark SET search_complaint = 'the log''s page'");
+        let noted = |what: &str| {
+            let found = Reader::open(&place.location).unwrap().unsearchable();
+            assert_eq!(found.as_deref(), Some("the log's page"), "{what} on {}", place.name);
+        };
+        for harm in [
+            "UPDATE projection_watermark SET version = version - 1",
+            "UPDATE projection_watermark SET hash = 'another'",
+            "DROP VIEW costs_by_mission",
+        ] {
+            place.change(harm);
+            Writer::open(&place.location).unwrap().close().unwrap();
+            noted(harm);
+        }
+        if let Some(path) = place.location.path() {
+            damage(&kapelle_store::tables_path(path), "tasks");
+            let writer = Writer::open(&place.location).unwrap();
+            let (epoch, head) = (writer.epoch(), writer.opened_at().seq);
+            writer.append(epoch, head, rest.to_vec(), |done| assert!(done.is_ok()));
+            // It is damage, and told as such; the next one folds.
+            let _ = writer.close();
+            Writer::open(&place.location).unwrap().close().unwrap();
+            noted("damage");
+        }
+        refuse_documents(&place);
+        forget_how_far(&place);
+        let failed = rebuild(&place.location).unwrap_err().to_string();
+        assert!(failed.contains("there is no room"), "{}: {failed}", place.name);
+        noted("a rebuild that failed");
+        accept_documents(&place);
+        rebuild(&place.location).unwrap();
+        assert_eq!(Reader::open(&place.location).unwrap().unsearchable(), None, "{}", place.name);
+    }
+}
+
 fn refuse_documents(place: &Place) {
     let Some(path) = place.location.path() else {
         return place.change(
@@ -217,6 +259,15 @@ fn accept_documents(place: &Place) {
     Connection::open(path).unwrap().execute_batch("DROP TRIGGER refuse").unwrap();
 }
 
+/// The search begins again.
+fn forget_how_far(place: &Place) {
+    let harm = "DELETE FROM search_watermark";
+    match place.location.path() {
+        Some(path) => drop(Connection::open(path).unwrap().execute(harm, []).unwrap()),
+        None => place.change(harm),
+    }
+}
+
 /// Whoever removes the mark makes the search begin again, and not at the same place for ever.
 #[test]
 fn a_search_without_its_mark_gets_to_the_end_again() {
@@ -224,11 +275,7 @@ fn a_search_without_its_mark_gets_to_the_end_again() {
     assert!(records.len() > 600, "{}", records.len());
     for place in fixture::places() {
         fixture::write(&place.location, &records, 100);
-        let harm = "DELETE FROM search_watermark";
-        match place.location.path() {
-            Some(path) => drop(Connection::open(path).unwrap().execute(harm, []).unwrap()),
-            None => place.change(harm),
-        }
+        forget_how_far(&place);
         fixture::write(&place.location, &[], 1);
         let reader = Reader::open(&place.location).unwrap();
         assert_eq!(reader.searchable().unwrap(), Seq(records.len() as u64), "{}", place.name);
