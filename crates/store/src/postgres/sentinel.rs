@@ -65,8 +65,13 @@ enum Word {
 /// Why it left its post.
 #[derive(Debug, PartialEq, Eq)]
 enum Left {
+    /// The connection, after something was answered.
     Lost,
-    Deposed { current: Epoch },
+    /// The database answered nothing.
+    Unheard,
+    Deposed {
+        current: Epoch,
+    },
 }
 
 impl Sentinel {
@@ -149,19 +154,21 @@ async fn watch(server: Server, epoch: Epoch, first: Post, end: Arc<End>) {
     let mut post = Some(first);
     let mut pause = RETRY_MIN;
     loop {
-        if let Some(post) = post.take() {
-            if let Left::Deposed { current } = answer(post, &server, epoch).await {
+        let left = match post.take() {
+            Some(post) => answer(post, &server, epoch).await,
+            None => Left::Unheard,
+        };
+        match left {
+            Left::Deposed { current } => {
                 return end.tell(&Error::StaleEpoch { presented: epoch, current });
             }
-            pause = RETRY_MIN;
+            Left::Lost => pause = RETRY_MIN,
+            Left::Unheard => pause = (pause * 2).min(RETRY_MAX),
         }
-        match tokio::time::timeout(ANSWER_PATIENCE, stand(&server)).await {
-            Ok(Ok(again)) => post = Some(again),
-            Ok(Err(_)) | Err(_) => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(RETRY_MAX);
-            }
-        }
+        // A server that lets it in and answers nothing is not asked without a pause either.
+        tokio::time::sleep(pause).await;
+        let stood = tokio::time::timeout(ANSWER_PATIENCE, stand(&server)).await;
+        post = stood.ok().and_then(Result::ok);
     }
 }
 
@@ -169,18 +176,22 @@ async fn watch(server: Server, epoch: Epoch, first: Post, end: Arc<End>) {
 async fn answer(mut post: Post, server: &Server, epoch: Epoch) -> Left {
     // Whoever took over while nobody stood here has said so already.
     let mut heard = Some(Word::Claim);
+    let mut left = Left::Unheard;
     while let Some(word) = heard {
         let told = match word {
             Word::Question(question) => reply(&post.client, server, epoch, &question).await,
             Word::Claim => current(&post.client).await,
         };
         match told {
-            Ok(current) if current == epoch => heard = post.words.recv().await,
+            Ok(current) if current == epoch => {
+                left = Left::Lost;
+                heard = post.words.recv().await;
+            }
             Ok(current) => return Left::Deposed { current },
-            Err(_) => return Left::Lost,
+            Err(_) => return left,
         }
     }
-    Left::Lost
+    left
 }
 
 /// Says that the leader is alive, if its epoch is the current one, which is told.
@@ -199,4 +210,32 @@ async fn reply(
 async fn current(client: &Client) -> Result<Epoch, tokio_postgres::Error> {
     let row = client.query_one("SELECT epoch FROM meta", &[]).await?;
     Ok(Epoch(row.get::<_, i64>(0).cast_unsigned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::{Link, Use, cluster};
+    use super::super::schema;
+    use super::*;
+    use crate::location::{Durability, Place};
+
+    /// Only after an answer is the next try made at once; a schema that somebody dropped would be
+    /// asked for without an end.
+    #[test]
+    fn a_server_that_tells_nothing_is_not_one_that_was_lost() {
+        let cluster = cluster::Cluster::start();
+        let Place::Postgres(server) = cluster.project().place else { panic!("it is a server") };
+        let link = Link::connect(&server, Use::Writing(Durability::Full)).unwrap();
+        schema::create(&link, &server).unwrap();
+        let runtime = runtime(Builder::new_multi_thread()).unwrap();
+        let left = |epoch| {
+            runtime.block_on(async {
+                let post = stand(&server).await.unwrap();
+                answer(post, &server, epoch).await
+            })
+        };
+        assert_eq!(left(Epoch(1)), Left::Deposed { current: Epoch(0) });
+        cluster.psql(&server.schema, "ALTER TABLE meta RENAME TO away").unwrap();
+        assert_eq!(left(Epoch(0)), Left::Unheard);
+    }
 }
