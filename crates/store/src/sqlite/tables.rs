@@ -125,11 +125,18 @@ fn make_anew(conn: &Connection) -> Result<(), Error> {
     theirs.note_unsearchable(conn)
 }
 
+/// Whether an object is one of ours, by the mark in its text. A copy of it that a person made has
+/// our mark, and a name of its own.
+fn is_marked(schema: &str) -> String {
+    format!("coalesce(instr({schema}.sql, '/* ' || {schema}.name || ': ' || ?1 || ' */') > 0, 0)")
+}
+
 /// What removes all that is ours, also what only another version had.
 fn drops(conn: &Connection) -> Result<String, Error> {
-    let mut all = conn.prepare(
-        "SELECT type, name, instr(sql, ?1) > 0 FROM sqlite_schema WHERE type IN ('table', 'view')",
-    )?;
+    let marked = is_marked("made");
+    let mut all = conn.prepare(&format!(
+        "SELECT type, name, {marked} FROM sqlite_schema AS made WHERE type IN ('table', 'view')"
+    ))?;
     let all = all.query_map([MARK], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let all: Vec<(String, String, bool)> = all.collect::<Result<_, _>>()?;
     let ours = all.iter().filter(|(_, name, marked)| *marked || names().any(|our| our == name));
@@ -159,17 +166,22 @@ pub(super) fn of_people(conn: &Connection) -> Result<OfPeople, Error> {
         let theirs = found.into_iter().filter(|(name, _)| names().all(|our| our != name));
         Ok(theirs.map(|(_, sql)| sql).collect())
     };
-    let views = "SELECT name, sql FROM sqlite_schema WHERE type = 'view' AND instr(sql, ?1) = 0
-        ORDER BY rowid";
-    let indexes = "SELECT made.name, made.sql
+    let marked = is_marked("made");
+    let views = format!(
+        "SELECT name, sql FROM sqlite_schema AS made WHERE type = 'view' AND NOT {marked}
+        ORDER BY rowid"
+    );
+    let indexes = format!(
+        "SELECT made.name, made.sql
         FROM sqlite_schema AS made, pragma_index_list(made.tbl_name) AS of
         WHERE made.type = 'index' AND of.name = made.name AND of.origin = 'c' AND NOT of.\"unique\"
-            AND instr(made.sql, ?1) = 0
+            AND NOT {marked}
             AND NOT EXISTS (SELECT 1 FROM pragma_index_xinfo(made.name) WHERE cid = -2)
-        ORDER BY made.rowid";
+        ORDER BY made.rowid"
+    );
     // Tables without a watermark that can be read have no note.
     let unsearchable = search_complaint(conn).ok().flatten();
-    Ok(OfPeople { views: texts(views)?, indexes: texts(indexes)?, unsearchable })
+    Ok(OfPeople { views: texts(&views)?, indexes: texts(&indexes)?, unsearchable })
 }
 
 impl OfPeople {
@@ -302,5 +314,24 @@ fn value(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Value> {
         ValueRef::Null => Ok(Value::Null),
         ValueRef::Integer(number) => Ok(Value::Int(number)),
         other => Ok(Value::Text(other.as_str()?.to_owned().into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is not marked would be taken for a person's, and stay when another version has it no more.
+    #[test]
+    fn everything_that_is_made_is_marked() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(&create(Dialect::Sqlite)).unwrap();
+        let unmarked = format!(
+            "SELECT name FROM sqlite_schema AS made WHERE sql IS NOT NULL AND NOT {}",
+            is_marked("made")
+        );
+        let mut statement = conn.prepare(&unmarked).unwrap();
+        let found = statement.query_map([MARK], |row| row.get(0)).unwrap();
+        assert_eq!(found.collect::<Result<Vec<String>, _>>().unwrap(), [""; 0]);
     }
 }

@@ -11,7 +11,7 @@ pub(crate) enum Dialect {
 }
 
 /// By this our tables, indexes and views are told from those that people add: on PostgreSQL it is
-/// their comment, on SQLite a part of the text that made them, which it keeps.
+/// their comment, on SQLite, with their name, a part of the text that made them, which it keeps.
 pub(crate) const MARK: &str = "made from the journal by Kapelle";
 
 /// What makes all tables and views, empty.
@@ -35,14 +35,14 @@ pub(crate) fn create(dialect: Dialect) -> String {
         }
     }
     for (name, _, query) in VIEWS {
-        sql += &format!("CREATE VIEW {name} AS{} {query};\n", marked(dialect));
+        sql += &format!("CREATE VIEW {name} AS{} {query};\n", marked(name, dialect));
     }
     let int = kind(&Kind::Int, dialect);
     sql += &format!(
         "CREATE TABLE {WATERMARK} ({} id {int} PRIMARY KEY CHECK (id = 1), seq {int} NOT NULL CHECK (seq >= 0), \
          hash TEXT NOT NULL, version {int} NOT NULL, complaint TEXT, search_complaint TEXT){};\n\
          INSERT INTO {WATERMARK} (id, seq, hash, version) VALUES (1, 0, '', {VERSION});\n",
-        marked(dialect),
+        marked(WATERMARK, dialect),
         strictness(dialect)
     );
     if dialect == Dialect::Postgres {
@@ -124,16 +124,21 @@ fn create_table(table: &Table, dialect: Dialect) -> String {
     let name = table.name;
     let mut sql = format!(
         "CREATE TABLE {name} ({}\n    {}\n){}{without_rowid};\n",
-        marked(dialect),
+        marked(name, dialect),
         lines.join(",\n    "),
         strictness(dialect)
     );
     for (columns, rows) in table.indexes {
         let only = if rows.is_empty() { String::new() } else { format!(" WHERE {rows}") };
-        let mark = marked(dialect);
-        sql += &format!("CREATE INDEX {name}_by_{columns} ON {name}{mark} ({columns}){only};\n");
+        let index = index_name(name, columns);
+        let mark = marked(&index, dialect);
+        sql += &format!("CREATE INDEX {index} ON {name}{mark} ({columns}){only};\n");
     }
     sql
+}
+
+fn index_name(table: &str, columns: &str) -> String {
+    format!("{table}_by_{columns}")
 }
 
 fn declared(column: &Column, dialect: Dialect) -> String {
@@ -174,9 +179,10 @@ pub(super) fn kind(kind: &Kind, dialect: Dialect) -> &'static str {
     }
 }
 
-fn marked(dialect: Dialect) -> String {
+/// With the name of what is made: whoever begins with a copy of it gives that another one.
+fn marked(name: &str, dialect: Dialect) -> String {
     match dialect {
-        Dialect::Sqlite => format!(" /* {MARK} */"),
+        Dialect::Sqlite => format!(" /* {name}: {MARK} */"),
         Dialect::Postgres => String::new(),
     }
 }

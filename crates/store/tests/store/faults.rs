@@ -377,6 +377,21 @@ fn views_of_people_outlive_a_rebuild() {
     }
 }
 
+/// Whoever begins with a view of ours takes our words with it, and not what they say of it.
+#[test]
+fn a_copy_of_our_view_is_not_ours() {
+    let [place, _] = fixture::places();
+    fixture::write(&place.location, &fixture::history(1, 0), 50);
+    let ours = place.ask("SELECT sql FROM sqlite_schema WHERE name = 'costs_by_mission'").remove(0);
+    place.change(&ours.replacen("costs_by_mission", "my_costs", 1));
+    let told = place.ask("SELECT count(*) FROM my_costs");
+    rebuild(&place.location).unwrap();
+    assert_eq!(place.ask("SELECT count(*) FROM my_costs"), told);
+    damage(&kapelle_store::tables_path(place.location.path().unwrap()), "tasks");
+    rebuild(&place.location).unwrap();
+    assert_eq!(place.ask("SELECT count(*) FROM my_costs"), told);
+}
+
 /// What people put beside our tables.
 const OF_PEOPLE: &str = "CREATE VIEW mine AS SELECT count(*) AS tasks FROM tasks;
     CREATE VIEW \"my \"\"other\"\" view\" AS SELECT tasks + 1 AS more FROM mine;
