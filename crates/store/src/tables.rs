@@ -28,7 +28,7 @@ mod reference;
 mod views;
 mod work;
 
-pub(crate) use ddl::{Dialect, MARK, create, drop, upsert};
+pub(crate) use ddl::{Dialect, MARK, create, drop, indexes, upsert};
 pub(crate) use missions::priority;
 pub use reference::reference;
 pub(crate) use views::VIEWS;

@@ -9,7 +9,9 @@ use crate::backend::Told;
 use crate::error::Error;
 use crate::journal::Epoch;
 use crate::projections::Changes;
-use crate::tables::{Column, Dialect, Table, VERSION, VIEWS, WATERMARK, all, create, drop, upsert};
+use crate::tables::{
+    Column, Dialect, Table, VERSION, VIEWS, WATERMARK, all, create, drop, indexes, upsert,
+};
 use crate::value::{Value, clamped};
 
 /// Makes sure that the tables are there in the form of this version, and tell of this journal. What
@@ -110,25 +112,32 @@ fn emptied() -> String {
 }
 
 /// What people may have put on our tables, and what could stop the fold: references to them from
-/// tables of their own, whose rows stay; triggers; indexes that are unique or have to compute
-/// something. Ours of that kind belong to a constraint.
+/// tables of their own, whose rows stay, and whose parts have theirs from the whole; triggers;
+/// indexes that are unique, have to compute something or ask which rows are theirs. Ours of that kind
+/// belong to a constraint, or are known by their names.
 fn without_hindrances(names: &[&str]) -> String {
     let ours: Vec<String> = names.iter().map(|name| format!("'{name}'::regclass")).collect();
+    let indexes: Vec<String> = indexes().map(|name| format!("'{name}'")).collect();
     format!(
-        "DO $$DECLARE hindrance text; ours oid[] := ARRAY[{}]::oid[]; BEGIN
+        "DO $$DECLARE hindrance text; ours oid[] := ARRAY[{}]::oid[];
+            our_indexes text[] := ARRAY[{}]::text[]; BEGIN
             FOR hindrance IN
                 SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname)
                 FROM pg_constraint
                 WHERE contype = 'f' AND confrelid = ANY (ours) AND conrelid <> ALL (ours)
+                    AND conparentid = 0
                 UNION ALL SELECT format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass)
                 FROM pg_trigger WHERE tgrelid = ANY (ours) AND NOT tgisinternal
                 UNION ALL SELECT format('DROP INDEX %s', indexrelid::regclass)
-                FROM pg_index
-                WHERE indrelid = ANY (ours) AND (indisunique OR indexprs IS NOT NULL)
+                FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+                WHERE indrelid = ANY (ours)
+                    AND (indisunique OR indexprs IS NOT NULL OR indpred IS NOT NULL)
+                    AND relname <> ALL (our_indexes)
                     AND NOT EXISTS (SELECT 1 FROM pg_constraint
                         WHERE conindid = indexrelid AND conrelid = indrelid)
             LOOP EXECUTE hindrance; END LOOP; END$$;",
-        ours.join(", ")
+        ours.join(", "),
+        indexes.join(", ")
     )
 }
 

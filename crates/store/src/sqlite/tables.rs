@@ -156,8 +156,8 @@ pub(super) struct OfPeople {
     unsearchable: Option<String>,
 }
 
-/// Without what could stop the fold: triggers, and indexes that are unique or have to compute
-/// something. Without their tables, too, whose rows no text makes again.
+/// Without what could stop the fold: triggers, and indexes that are unique, have to compute
+/// something or ask which rows are theirs. Without their tables, too, whose rows no text makes again.
 pub(super) fn of_people(conn: &Connection) -> Result<OfPeople, Error> {
     let texts = |sql: &str| -> Result<Vec<String>, Error> {
         let mut statement = conn.prepare(sql)?;
@@ -175,7 +175,7 @@ pub(super) fn of_people(conn: &Connection) -> Result<OfPeople, Error> {
         "SELECT made.name, made.sql
         FROM sqlite_schema AS made, pragma_index_list(made.tbl_name) AS of
         WHERE made.type = 'index' AND of.name = made.name AND of.origin = 'c' AND NOT of.\"unique\"
-            AND NOT {marked}
+            AND NOT of.partial AND NOT {marked}
             AND NOT EXISTS (SELECT 1 FROM pragma_index_xinfo(made.name) WHERE cid = -2)
         ORDER BY made.rowid"
     );

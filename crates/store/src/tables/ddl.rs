@@ -137,6 +137,12 @@ fn create_table(table: &Table, dialect: Dialect) -> String {
     sql
 }
 
+/// The names of our indexes, without those of keys.
+pub(crate) fn indexes() -> impl Iterator<Item = String> {
+    let of = |table: &'static Table| table.indexes.iter().map(|(of, _)| index_name(table.name, of));
+    all().iter().flat_map(of)
+}
+
 fn index_name(table: &str, columns: &str) -> String {
     format!("{table}_by_{columns}")
 }

@@ -444,6 +444,21 @@ fn views_of_people_outlive_tables_that_are_made_anew() {
     }
 }
 
+/// By the names that we give them.
+fn ours_among_indexes(place: &fixture::Place) -> Vec<String> {
+    let ours = place.ask(match place.location.path() {
+        Some(_) => {
+            "SELECT name FROM sqlite_schema WHERE type = 'index' AND name LIKE '%_by_%' ORDER BY name"
+        }
+        None => {
+            "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()
+                AND indexname LIKE '%_by_%' ORDER BY indexname"
+        }
+    });
+    assert!(!ours.is_empty(), "{}", place.name);
+    ours
+}
+
 /// What could stop the fold does not stay: a rebuild mends, whatever somebody put on the tables.
 #[test]
 fn a_rebuild_leaves_out_what_could_stop_the_fold() {
@@ -459,28 +474,35 @@ fn a_rebuild_leaves_out_what_could_stop_the_fold() {
         let (more, left) = match place.location.path() {
             Some(_) => (
                 "CREATE INDEX sums ON tasks (json(title));
+                CREATE INDEX partly ON tasks (id) WHERE json_extract(title, '$') > 0;
                 CREATE TRIGGER no_more BEFORE INSERT ON tasks
                     BEGIN SELECT RAISE(ABORT, 'enough'); END",
-                "SELECT name FROM sqlite_schema WHERE name IN ('only_one', 'sums', 'no_more')",
+                "SELECT name FROM sqlite_schema 
+                    WHERE name IN ('only_one', 'sums', 'partly', 'no_more')",
             ),
             None => (
                 "CREATE INDEX sums ON tasks (CAST(title AS BIGINT));
+                CREATE INDEX partly ON tasks (id) WHERE CAST(title AS BIGINT) > 0;
+                CREATE TABLE my_parts (task BIGINT REFERENCES tasks) PARTITION BY RANGE (task);
+                CREATE TABLE my_part PARTITION OF my_parts DEFAULT;
                 CREATE FUNCTION no_more() RETURNS trigger LANGUAGE plpgsql AS
                     $$BEGIN RAISE EXCEPTION 'enough'; END$$;
                 CREATE TRIGGER no_more BEFORE INSERT ON tasks
                     FOR EACH ROW EXECUTE FUNCTION no_more()",
                 "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()
-                        AND indexname IN ('only_one', 'sums')
+                        AND indexname IN ('only_one', 'sums', 'partly')
                     UNION ALL SELECT tgname FROM pg_trigger WHERE tgrelid = 'tasks'::regclass
                         AND tgname = 'no_more'",
             ),
         };
         place.change(more);
-        assert_eq!(place.ask(left).len(), 3, "{}", place.name);
+        assert_eq!(place.ask(left).len(), 4, "{}", place.name);
+        let ours = ours_among_indexes(&place);
         rebuild(&place.location).unwrap();
         let reader = Reader::open(&place.location).unwrap();
         assert_eq!(reader.wrong_tables().unwrap(), [""; 0], "{}", place.name);
         assert_eq!(place.ask(left), [""; 0], "{}", place.name);
+        assert_eq!(ours_among_indexes(&place), ours, "{}", place.name);
         let tags = "SELECT count(*) FROM my_tags JOIN tasks ON task = id";
         assert_eq!(place.ask(tags), ["8"], "{}: their rows stay", place.name);
     }
