@@ -274,6 +274,8 @@ impl Behind {
             let _ = self.store.complain(self.epoch, &why.to_string());
             // Rows that are written wake those who follow from elsewhere; now there are none.
             let _ = self.store.announce(self.pending.head().seq);
+        } else {
+            self.note_unsearchable(None);
         }
         folded
     }

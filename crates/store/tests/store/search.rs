@@ -239,6 +239,35 @@ fn what_could_not_be_made_searchable_is_told_by_tables_that_are_made_anew() {
     }
 }
 
+/// Somebody who has locked the tables keeps the note from them, and not for good.
+#[test]
+fn a_note_waits_for_locked_tables_and_not_for_the_next_failure() {
+    let [place, _] = fixture::places();
+    let records = fixture::history(33, 0);
+    let writer = Writer::open(&place.location).unwrap();
+    let flush = || {
+        let (told, heard) = mpsc::channel();
+        writer.flush(move |done| told.send(done).unwrap());
+        heard.recv().unwrap().unwrap()
+    };
+    flush();
+    refuse_documents(&place);
+    let lock = place.lock_tables();
+    let (told, heard) = mpsc::channel();
+    let log = Document { kind: Kind::Log, ..memory("attempt 1", 5, "ran") };
+    writer.index(log, move |done| told.send(done).unwrap());
+    heard.recv().unwrap().unwrap_err();
+    // With nothing to fold, this waits for nobody but the note, which comes first.
+    flush();
+    let unsearchable = || Reader::open(&place.location).unwrap().unsearchable();
+    assert_eq!(unsearchable(), None);
+    drop(lock);
+    writer.append(writer.epoch(), Seq(0), records, |done| assert!(done.is_ok()));
+    flush();
+    let noted = unsearchable().unwrap();
+    assert!(noted.starts_with("the log of attempt 1: "), "{noted}");
+}
+
 fn refuse_documents(place: &Place) {
     let Some(path) = place.location.path() else {
         return place.change(
