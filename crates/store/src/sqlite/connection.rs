@@ -123,17 +123,14 @@ pub(super) fn open_unkept() -> Result<Connection, Error> {
     connect(Path::new(""), flags)
 }
 
-/// Puts the tables beside the journal in `path` out of the way, in the place of those that were put
-/// there before.
+/// Puts the tables beside the journal in `path` out of the way, beside those that were put there
+/// before.
 pub(super) fn set_tables_aside(path: &Path) -> Result<(), Error> {
     let path = locate(&tables_path(path))?;
-    for ending in ["", "-wal", "-shm"] {
-        let [from, to] = ["", ".damaged"].map(|mark| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(mark);
-            name.push(ending);
-            PathBuf::from(name)
-        });
+    let place = free_place(&path, ".damaged");
+    // The file itself goes last: whoever is interrupted puts the rest of it into the same place.
+    for ending in ["-shm", "-wal", ""] {
+        let [from, to] = [&path, &place].map(|path| beside(path, ending));
         match fs::rename(&from, &to) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(Error::io(&from)(error));
@@ -142,6 +139,26 @@ pub(super) fn set_tables_aside(path: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// The path with this at its end.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// The path with this at its end, and with a number if there is such a file already: what was put
+/// there before is kept.
+pub(super) fn free_place(path: &Path, ending: &str) -> PathBuf {
+    let mut place = beside(path, ending);
+    for number in 2.. {
+        if place.symlink_metadata().is_err() {
+            break;
+        }
+        place = beside(path, &format!("{ending}.{number}"));
+    }
+    place
 }
 
 /// The same for those who look on; None if there are none yet.
@@ -385,6 +402,24 @@ mod tests {
         let conn = open(&dir.path().join("db"), Durability::Normal).unwrap();
         let told = ["journal_mode", "synchronous"].map(|pragma| told(&conn, pragma).unwrap());
         assert_eq!(told, ["wal", "1"]);
+    }
+
+    /// What is in the log of a damaged file may be all that can be read of it.
+    #[test]
+    fn a_file_that_is_put_aside_keeps_its_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["", "-wal", "-shm"];
+        for which in ["first", "second"] {
+            for name in names {
+                fs::write(dir.path().join(format!("db-tables.db{name}")), which).unwrap();
+            }
+            set_tables_aside(&dir.path().join("db")).unwrap();
+        }
+        for (ending, which) in [("", "first"), (".2", "second")] {
+            let place = format!("db-tables.db.damaged{ending}");
+            let read = |name| fs::read(dir.path().join(format!("{place}{name}"))).unwrap();
+            assert_eq!(names.map(read), [which.as_bytes(); 3], "{place}");
+        }
     }
 
     /// A temporary database cannot have a write-ahead log; SQLite does not call that an error.

@@ -1,10 +1,10 @@
 //! Which version a file is of, and how it becomes the current one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::connection::{make_private, sync_folder};
+use super::connection::{beside, free_place, make_private, sync_folder};
 use crate::error::Error;
 use crate::migrations::{VERSION, after};
 
@@ -75,30 +75,12 @@ pub(super) fn claim_tables(conn: &Connection, path: &Path) -> Result<(), Error> 
     }
 }
 
-/// Where the copy of a store of this version goes. Those that are there already are of earlier
-/// stores in this place, or of a try that was interrupted, and are kept.
-fn backup_path(path: &Path, version: i64) -> PathBuf {
-    let named = |ending: String| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".v{version}.backup{ending}"));
-        PathBuf::from(name)
-    };
-    let mut place = named(String::new());
-    for number in 2.. {
-        if place.symlink_metadata().is_err() {
-            break;
-        }
-        place = named(format!(".{number}"));
-    }
-    place
-}
-
 /// A whole copy, made by SQLite itself, and on the disk before anything is changed.
 fn back_up(conn: &Connection, path: &Path, version: i64) -> Result<(), Error> {
-    let place = backup_path(path, version);
-    let mut half = path.as_os_str().to_owned();
-    half.push(".backup.half");
-    let half = PathBuf::from(half);
+    // Those that are there already are of earlier stores in this place, or of a try that was
+    // interrupted.
+    let place = free_place(path, &format!(".v{version}.backup"));
+    let half = beside(path, ".backup.half");
     match std::fs::remove_file(&half) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(Error::io(&half)(error));

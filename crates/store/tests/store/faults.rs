@@ -285,6 +285,21 @@ fn damaged_tables_stop_nobody() {
     }
 }
 
+/// What people wrote into one that was damaged is in no other place.
+#[test]
+fn a_second_damaged_file_does_not_take_the_place_of_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    fixture::write(&Location::sqlite(&path), &fixture::history(1, 0), 50);
+    for content in [[0xff; 20_000], [0xfe; 20_000]] {
+        fs::write(kapelle_store::tables_path(&path), content).unwrap();
+        rebuild(&path).unwrap();
+    }
+    for (name, byte) in [("db-tables.db.damaged", 0xff), ("db-tables.db.damaged.2", 0xfe)] {
+        assert!(fs::read(dir.path().join(name)).unwrap() == [byte; 20_000], "{name}");
+    }
+}
+
 /// Damage may be found only when the tables are written: then it is told, and mended with the next
 /// fold.
 fn goes_on(path: &Path, records: &[Record]) {
