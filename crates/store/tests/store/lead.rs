@@ -188,6 +188,8 @@ fn a_leader_with_nothing_to_do_hears_that_it_was_replaced() {
         heard
     };
     let (heard, over) = (deposed(), "epoch 1 is not current: the store is at epoch 2");
+    // What was asked before an append is heard before it is answered.
+    append(&leader, Seq(0), &records()[..1]).unwrap();
     assert!(heard.try_recv().is_err(), "it leads");
     Postgres::open(&location).unwrap().claim_epoch().unwrap();
     assert_eq!(heard.recv_timeout(PATIENCE).as_deref(), Ok(over));
