@@ -101,6 +101,7 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
     let writer = Writer::open(&settings.store)?;
     let reader = Reader::open(&settings.store)?;
     let store_id = reader.store_id()?;
+    let is_local = settings.store.path().is_some();
     reaper::reap(&store_id).await?;
     if let Sandboxing::Usable(sandbox) = &settings.sandboxing {
         sandbox.reap(&store_id).await.map_err(OpenError::Containers)?;
@@ -119,13 +120,18 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
         rules: settings.rules,
         baselines: Baselines::default(),
     };
-    // Those who could tell more are dead by now, and their places are gone in a moment.
-    let found = host.bills_left();
+    // Before anything is cleared up: what lies there is told to somebody, or stays.
+    let engine = reader.recover()?;
+    // Those who could tell more are dead by now, and their places are gone in a moment. With a server
+    // the last host may have been another machine, whose agents nobody here can end.
+    let mut found = host.bills_left();
+    if is_local {
+        found.push(Command::CloseBills);
+    }
     let stuck = clear_up(&host.repo, &host.dir).await?;
     for inner in ["logs", "work"] {
         make_private(&host.dir.join(inner))?;
     }
-    let engine = reader.recover()?;
     let before_recent = Seq(engine.head().0.saturating_sub(RECENT_RECORDS_MAX as u64));
     let recent = reader.records(before_recent, RECENT_RECORDS_MAX)?;
     let room = Room::new(host.dir.clone(), settings.measure);

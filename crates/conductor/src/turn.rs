@@ -114,8 +114,7 @@ impl Turns {
     async fn first_turn(&mut self) -> Result<(), Error> {
         let found = std::mem::take(&mut self.found);
         let greeting = [Command::HostStarted].into_iter().chain(found);
-        let greeting = greeting.chain([Command::CloseBills]).map(|command| (None, command));
-        self.turn(greeting.collect()).await
+        self.turn(greeting.map(|command| (None, command)).collect()).await
     }
 
     /// What the last ones printed is kept for the search, and what they cost is owed. Whatever else
@@ -458,8 +457,10 @@ mod tests {
         let (late, early) = (kapelle_core::Fence(2), kapelle_core::Fence(1));
         handle.report(Command::ReportSpending { fence: early, spent: spent.clone() });
         handle.report(Command::HostStarted);
-        let outcome =
-            kapelle_core::command::AttemptOutcome::Done { change: None, touched: Vec::new().into() };
+        let outcome = kapelle_core::command::AttemptOutcome::Done {
+            change: None,
+            touched: Vec::new().into(),
+        };
         handle.report(Command::FinishAttempt { fence: late, outcome, spent: spent.clone() });
         let owed: Vec<Command> = turns.last_words().into_iter().map(|(_, bill)| bill).collect();
         let bill = |fence| Command::ReportSpending { fence, spent: spent.clone() };

@@ -78,7 +78,6 @@ pub struct Actions<T> {
     pub stop: Vec<Fence>,
 }
 
-/// Whether time alone changed something.
 /// How many of the inputs are the greeting of a host that has just started. It speaks before the
 /// clock: what died with the earlier one did not run out of time, and neither did its bills.
 fn hellos<T>(inputs: &[(T, Command)]) -> usize {
@@ -93,6 +92,7 @@ fn hellos<T>(inputs: &[(T, Command)]) -> usize {
     }
 }
 
+/// Whether time alone changed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passed {
     Nothing,

@@ -4,6 +4,7 @@
 //! back all, and nobody has to ask each. Whoever walks says how much cannot start together with a
 //! task; the walk is as long as there are lanes, not as tasks.
 
+use std::collections::BinaryHeap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -36,23 +37,24 @@ pub enum HeldBack {
 }
 
 pub struct Walk<'a> {
-    lanes: Vec<Rest<'a>>,
+    /// None: all of it was seen, or none of it can start.
+    lanes: Vec<Option<Rest<'a>>>,
+    /// The first of what is left of each, and its place among the lanes.
+    heads: BinaryHeap<(ByRank, usize)>,
     /// Where the last task came from.
     last: Option<LaneKey>,
 }
 
 impl fmt::Debug for Walk<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heads = self.lanes.iter().map(|lane| (lane.key, lane.head));
-        f.debug_map().entries(heads).finish()
+        f.debug_struct("Walk").field("heads", &self.heads).finish_non_exhaustive()
     }
 }
 
-/// What is left of a lane.
+/// What is left of a lane behind its head.
 struct Rest<'a> {
     key: LaneKey,
     mission: MissionId,
-    head: ByRank,
     tail: Box<dyn Iterator<Item = ByRank> + 'a>,
 }
 
@@ -62,21 +64,29 @@ impl<'a> Walk<'a> {
         lanes: impl Iterator<Item = (LaneKey, MissionId, &'a Lane)>,
         max: usize,
     ) -> Walk<'a> {
-        let rest = |(key, mission, lane): (LaneKey, MissionId, &'a Lane)| {
+        let mut walk = Walk { lanes: Vec::new(), heads: BinaryHeap::new(), last: None };
+        for (key, mission, lane) in lanes {
             let mut tail = lane.by_rank().take(max);
-            let head = tail.next()?;
-            Some(Rest { key, mission, head, tail: Box::new(tail) })
-        };
-        Walk { lanes: lanes.filter_map(rest).collect(), last: None }
+            if let Some(head) = tail.next() {
+                walk.heads.push((head, walk.lanes.len()));
+                walk.lanes.push(Some(Rest { key, mission, tail: Box::new(tail) }));
+            }
+        }
+        walk
     }
 
     /// The last task cannot start, and neither can all that this says.
     pub fn hold_back(&mut self, held: HeldBack) {
         let Some(LaneKey::Pool(_, mission, ..)) = self.last else { return };
-        match held {
-            HeldBack::Task => {}
-            HeldBack::Class => self.lanes.retain(|lane| Some(lane.key) != self.last),
-            HeldBack::Mission => self.lanes.retain(|lane| lane.mission != mission),
+        let is_held = |lane: &Rest<'_>| match held {
+            HeldBack::Task => false,
+            HeldBack::Class => Some(lane.key) == self.last,
+            HeldBack::Mission => lane.mission == mission,
+        };
+        for lane in &mut self.lanes {
+            if lane.as_ref().is_some_and(is_held) {
+                *lane = None;
+            }
         }
     }
 }
@@ -85,15 +95,15 @@ impl Iterator for Walk<'_> {
     type Item = Pull;
 
     fn next(&mut self) -> Option<Pull> {
-        let places = self.lanes.iter().enumerate();
-        let (place, _) = places.max_by_key(|(_, lane)| lane.head)?;
-        let lane = &mut self.lanes[place];
-        let task = lane.head.task();
-        self.last = Some(lane.key);
-        match lane.tail.next() {
-            Some(next) => lane.head = next,
-            None => drop(self.lanes.swap_remove(place)),
+        loop {
+            let (head, place) = self.heads.pop()?;
+            let Some(lane) = &mut self.lanes[place] else { continue };
+            self.last = Some(lane.key);
+            match lane.tail.next() {
+                Some(next) => self.heads.push((next, place)),
+                None => self.lanes[place] = None,
+            }
+            return Some(Pull { task: head.task(), source: Source::Pool, pick: Pick::BestRank });
         }
-        Some(Pull { task, source: Source::Pool, pick: Pick::BestRank })
     }
 }

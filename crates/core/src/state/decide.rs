@@ -60,7 +60,7 @@ impl State {
             }
             Command::Override { order } => self.order(order, now),
             Command::SecondOverride { task, by } => self.second(*task, by, now),
-            Command::RequeueTask { task, reason, by } => self.requeue(*task, reason, by),
+            Command::RequeueTask { task, reason, by } => self.requeue(*task, reason, by, now),
             Command::ConveneCouncil { task, question, panel, by } => {
                 self.convene_by_hand(*task, question, panel, by, now)
             }

@@ -237,7 +237,7 @@ impl State {
     }
 
     /// A person brings a task back to life, and with it what was blocked by nothing else.
-    pub(super) fn requeue(&self, id: TaskId, reason: &str, by: &Actor) -> Decision {
+    pub(super) fn requeue(&self, id: TaskId, reason: &str, by: &Actor, now: Timestamp) -> Decision {
         let (task, mission) = self.task_or_refuse(id)?;
         self.open_mission_or_refuse(mission.id)?;
         person(by)?;
@@ -265,7 +265,7 @@ impl State {
             events.extend(grave.map(|on| Event::TaskBlocked { task, on }));
             held.insert(task, grave);
         }
-        events.extend(self.unblock(held));
+        events.extend(self.unblock(held, now));
         Ok(events)
     }
 
@@ -283,7 +283,11 @@ impl State {
 
     /// What was blocked by these, and is blocked by nothing else. `held` says what holds each of
     /// them back from now on, if something does.
-    pub(super) fn unblock(&self, mut held: BTreeMap<TaskId, Option<TaskId>>) -> Vec<Event> {
+    pub(super) fn unblock(
+        &self,
+        mut held: BTreeMap<TaskId, Option<TaskId>>,
+        now: Timestamp,
+    ) -> Vec<Event> {
         let mut events = Vec::new();
         // What a task needs is looked at before it.
         let tasks = held.keys().filter_map(|root| self.task(*root));
@@ -298,7 +302,7 @@ impl State {
             match grave {
                 None => {
                     events.push(Event::TaskUnblocked { task: dependent.id });
-                    events.extend(self.ask_about_dispute(dependent));
+                    events.extend(self.ask_about_dispute(dependent, now));
                 }
                 Some(grave) if grave != on => {
                     events.push(Event::TaskBlocked { task: dependent.id, on: grave });
@@ -311,10 +315,10 @@ impl State {
 
     /// A change that goes back to the merge queue, and that reviewers did not agree to meanwhile, is
     /// for a person.
-    fn ask_about_dispute(&self, task: &Task) -> Vec<Event> {
+    fn ask_about_dispute(&self, task: &Task, now: Timestamp) -> Vec<Event> {
         let disputed = task.was_queued && task.disputed.is_some() && task.disputed == task.accepted;
         match self.mission(task.mission).filter(|_| disputed) {
-            Some(mission) => self.ask_about_merge((task, mission), self.at),
+            Some(mission) => self.ask_about_merge((task, mission), now),
             None => Vec::new(),
         }
     }

@@ -47,7 +47,7 @@ impl State {
             LaneOutcome::Conflict { task, paths } => {
                 let stale = Refusal::StaleFence { presented: fence };
                 let next = queue.after_conflict(*lane, onto, *task).map_err(|_| stale)?;
-                Ok(self.conflicted(*task, fence, onto, paths, next))
+                Ok(self.conflicted(*task, fence, (onto, paths), next, now))
             }
         }
     }
@@ -128,7 +128,7 @@ impl State {
         let failures: Vec<Blamed<'_>> = failures.filter(|one| !one.names.is_empty()).collect();
         let failure = gate::failed_checks(&failures);
         if mission.merging.rollbacks.contains_key(culprit) {
-            return self.rollback_failed(mission, *culprit, &failure.message);
+            return self.rollback_failed(mission, *culprit, &failure.message, now);
         }
         let (task, trouble, from) = (*culprit, Trouble::TestsFail, Restart::Flow);
         let blow = Blow { task, ended: fence, failure: &failure, trouble, from };
@@ -153,7 +153,7 @@ impl State {
         };
         Ok(match outcome {
             RewriteOutcome::Conflict { paths } => {
-                self.conflicted(task, fence, onto, paths, AfterConflict::AskPerson)
+                self.conflicted(task, fence, (onto, paths), AfterConflict::AskPerson, now)
             }
             RewriteOutcome::Written { change, .. }
                 if mission.merging.rollbacks.contains_key(&task) =>
@@ -175,9 +175,9 @@ impl State {
         &self,
         task: TaskId,
         fence: Fence,
-        onto: &Commit,
-        paths: &[String],
+        (onto, paths): (&Commit, &[String]),
         next: AfterConflict,
+        now: Timestamp,
     ) -> Vec<Event> {
         let paths = bounded(paths);
         let asks = next == AfterConflict::AskPerson;
@@ -190,7 +190,7 @@ impl State {
         let onto = onto.clone();
         let mut events = vec![Event::ChangeConflicted { task, fence, onto, paths, next, question }];
         if let (true, Some(mission)) = (asks, reverts) {
-            events.extend(self.rollback_failed(mission, task, &message));
+            events.extend(self.rollback_failed(mission, task, &message, now));
         }
         events
     }

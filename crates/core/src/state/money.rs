@@ -423,15 +423,12 @@ fn holds_back(refusal: &ledger::Refusal) -> HeldBack {
             | Limit::Week
             | Limit::Month
             | Limit::Project => HeldBack::Mission,
-            // Each is weighed by what it has cost so far.
-            Limit::Retries => HeldBack::Task,
-            Limit::Call
-            | Limit::Task
-            | Limit::Agent
-            | Limit::CouncilDay
-            | Limit::CouncilWeek
-            | Limit::ScalingDay
-            | Limit::Pool => HeldBack::Class,
+            // Each is weighed by what it has cost so far, and what one agent may not another may: it
+            // is known of nobody but the one who asks.
+            Limit::Retries | Limit::Agent | Limit::ScalingDay => HeldBack::Task,
+            Limit::Call | Limit::Task | Limit::CouncilDay | Limit::CouncilWeek | Limit::Pool => {
+                HeldBack::Class
+            }
         },
         ledger::Refusal::TokenBudget { .. }
         | ledger::Refusal::Halted { .. }

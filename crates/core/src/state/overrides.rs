@@ -97,7 +97,7 @@ impl State {
             false => self.withdraw(task, mission, Interruption::Overridden),
         };
         let follows = match (&order.action, &task.accepted) {
-            (OverrideAction::ForceComplete, _) => self.completed_by_order(task, mission),
+            (OverrideAction::ForceComplete, _) => self.completed_by_order(task, mission, now),
             // Past the last phase others are asked, unless it is their gate that the order passes.
             (OverrideAction::SkipStep { step }, Some(change))
                 if task.phase(&mission.policy) == Some(*step)
@@ -114,9 +114,11 @@ impl State {
     }
 
     /// What follows from a task that a person calls done.
-    fn completed_by_order(&self, task: &Task, mission: &Mission) -> Vec<Event> {
+    fn completed_by_order(&self, task: &Task, mission: &Mission, now: Timestamp) -> Vec<Event> {
         let mut events = match task.stage {
-            Stage::Blocked { .. } | Stage::DeadLetter => self.unblock([(task.id, None)].into()),
+            Stage::Blocked { .. } | Stage::DeadLetter => {
+                self.unblock([(task.id, None)].into(), now)
+            }
             _ => Vec::new(),
         };
         let mut counts = mission.counts;

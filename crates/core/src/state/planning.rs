@@ -196,6 +196,12 @@ impl State {
         let (task, _) = self.task_or_refuse(lease.task)?;
         let list = task.checklist.as_deref().ok_or(StepRefusal::NoChecklist)?;
         let done = list.complete(step)?;
+        // Messages overtake each other, and nobody can tell which of two trees has the other in it. So
+        // one counts only if all steps before it are done, none after it is, and there are no
+        // operations, which have trees of their own.
+        let in_order = list.first_incomplete().is_some_and(|first| first.index == done.step)
+            && list.progress().done == done.step;
+        let change = change.filter(|_| in_order && task.plan.file_operation_count == 0);
         let mut events = vec![Event::StepCompleted {
             task: task.id,
             fence,

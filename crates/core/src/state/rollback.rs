@@ -16,6 +16,7 @@ use crate::mission::{Mission, MissionStage};
 use crate::refusal::Refusal;
 use crate::rollback::{Revert, RollbackRefused};
 use crate::task::{Stage, Task};
+use crate::time::Timestamp;
 
 /// What becomes of dependents that are at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,11 +162,12 @@ impl State {
         mission: &Mission,
         task: TaskId,
         message: &str,
+        now: Timestamp,
     ) -> Vec<Event> {
         let reason = limits::tail(message, limits::REASON_CHARS_MAX).to_owned();
         let mut events = vec![Event::RollbackFailed { task, reason }];
         let tasks = mission.merging.rollbacks.get(&task).map_or(&[][..], Vec::as_slice);
-        events.extend(self.unblock(tasks.iter().map(|task| (*task, None)).collect()));
+        events.extend(self.unblock(tasks.iter().map(|task| (*task, None)).collect(), now));
         let last = mission.merging.rollbacks.len() == 1;
         if let (true, true, Some(tip)) = (last, mission.is_complete(&mission.counts), &mission.tip)
         {

@@ -76,7 +76,7 @@ pub enum Held {
     Beside {
         suspect: TaskId,
     },
-    /// So many before it cannot start, and no more of its mission are looked at.
+    /// So many of its kind before it cannot start, and no more of them are looked at.
     Behind {
         ahead: usize,
     },
@@ -203,7 +203,7 @@ impl State {
             let Ok(first) = queue.pull(agent, outlook, now, goes_on) else { continue };
             // A long chain goes before the best only. Where the best cannot start, it would go
             // before whoever comes next, and that may be one that nothing may overtake.
-            let best = || queue.others(agent, 1, goes_on).into_iter().next();
+            let best = || queue.walk(agent, 1, goes_on).next();
             let fair = first.pick == Pick::BestRank
                 || best().is_some_and(|best| grant(agent, best).is_some());
             let granted = if fair { grant(agent, first) } else { None };
@@ -341,8 +341,7 @@ impl State {
             let free = self.seats_after(role, lease);
             let goes_on = |mission| self.with_ready.contains(&mission);
             let agents = queue.unlike(&free);
-            let pulls =
-                agents.flat_map(|a| queue.others(a, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on));
+            let pulls = agents.flat_map(|a| queue.walk(a, limits::SCHEDULE_LOOKAHEAD_MAX, goes_on));
             let mut waiting = pulls.filter_map(|pull| self.task(pull.task));
             let found = waiting.find(|waiting| {
                 goes_first(waiting)

@@ -298,9 +298,12 @@ fn a_change_that_was_rejected_while_it_was_blocked_waits_for_a_person() {
     all(&mut world, C1, &Choice::Reject);
     let fence = world.fence_of("1");
     let outcome = RewriteOutcome::Conflict { paths: vec!["a".into()] };
+    world.now = world.now.plus_ms(60_000);
     world.must(Command::FinishRewrite { fence, outcome });
     let subject = Subject::Merge(second);
     assert_eq!(world.task("2").stage, Stage::Approval { subject });
+    let opened_at = world.state().approvals().gate(subject).unwrap().opened_at;
+    assert_eq!(opened_at, world.now, "nobody waited before they were asked");
     assert!(!merges(&world), "{:?}", world.running);
     world.must(Command::Approve { subject, commit: commit(101), by: ann() });
     world.chores();

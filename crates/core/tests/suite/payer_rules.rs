@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::fixture::{M1, World, ann, done, open, task};
 use kapelle_core::calendar::DAY_MS;
-use kapelle_core::command::Spending;
+use kapelle_core::command::{AttemptOutcome, Spending};
+use kapelle_core::failure::{Failure, FailureKind};
 use kapelle_core::ledger::{self, Caps, Scope};
 use kapelle_core::plan::{PlannedTask, Priority};
 use kapelle_core::policy::{Budget, Policy};
@@ -84,6 +85,26 @@ fn who_cannot_pay_is_passed_over_for_who_can() {
     let fence = world.fence_of("a");
     end(&mut world, fence, 50);
     assert_eq!(grants(&world)[1], (b, dev(1), knows));
+}
+
+/// What one agent has used up says nothing of what another may: a retry behind one that nobody may
+/// begin is not hidden by it.
+#[test]
+fn what_one_agent_cannot_pay_hides_no_retry_from_another() {
+    let first = PlannedTask { priority: Priority::High, ..task("a", &[]) };
+    let money = rules(|caps| {
+        caps.agent_usd_max = Some(Usd::cents(149));
+        caps.retries_usd_max = Some(Usd::cents(30));
+    });
+    let mut world = world(2, money, vec![first, task("b", &[])]);
+    for (name, cents) in [("a", 55), ("b", 15)] {
+        let fence = world.fence_of(name);
+        let outcome = AttemptOutcome::Failed(Failure::new(FailureKind::AgentError, "it broke"));
+        let spent = Spending { usd: Usd::cents(cents), ..Spending::default() };
+        world.must(Command::FinishAttempt { fence, outcome, spent });
+    }
+    world.wait(DAY_MS / 24);
+    assert_eq!(world.working(), ["b".to_owned()].into());
 }
 
 /// Seat 1 cannot pay, seat 2 can and is busy elsewhere: the mission waits for it, and is neither

@@ -117,9 +117,14 @@ fn an_attempt_makes_room_at_its_next_finished_operation_and_loses_none() {
 
 /// The attempt at this task finishes its next step, in a minute; with its tree, or without.
 fn step(world: &mut World, name: &str, change: Option<u64>) -> Vec<Event> {
+    let list = world.task(name).checklist.as_ref().unwrap();
+    let index = list.first_incomplete().unwrap().index;
+    nth_step(world, name, index, change)
+}
+
+fn nth_step(world: &mut World, name: &str, index: u32, change: Option<u64>) -> Vec<Event> {
     world.wait(MINUTE);
-    let (fence, list) = (world.fence_of(name), world.task(name).checklist.as_ref().unwrap());
-    let step = format!("step-{}", list.first_incomplete().unwrap().index);
+    let (fence, step) = (world.fence_of(name), format!("step-{index}"));
     let (notes, change) = (String::new(), change.map(commit));
     world.must(Command::CompleteStep { fence, step, notes, change })
 }
@@ -127,6 +132,35 @@ fn step(world: &mut World, name: &str, change: Option<u64>) -> Vec<Event> {
 fn listed(id: &str, priority: Priority, steps: &[&str]) -> PlannedTask {
     let required_actions = steps.iter().map(ToString::to_string).collect();
     PlannedTask { required_actions, ..piece(id, priority, 0) }
+}
+
+/// The tree of an earlier step does not have the later one in it: whoever went back to it would lose
+/// what counts as done.
+#[test]
+fn trees_that_overtake_each_other_are_not_gone_back_to() {
+    let long = listed("long", Priority::Medium, &["read", "write", "test"]);
+    let mut world = world(Preemption::Critical, vec![long, piece("other", Priority::Low, 1)]);
+    urgent(&mut world, "other");
+    for (index, tree) in [(1, 2_002), (0, 2_001)] {
+        let events = nth_step(&mut world, "long", index, Some(tree));
+        assert_eq!(interrupted(&events), None);
+        assert_eq!(world.task("long").unfinished, None);
+    }
+    let events = nth_step(&mut world, "long", 2, Some(2_003));
+    assert!(interrupted(&events).is_some(), "all before it are done, and in it");
+}
+
+/// Operations have trees of their own, and nobody can tell whether one has a step in it.
+#[test]
+fn a_step_among_operations_keeps_no_tree() {
+    let long = PlannedTask {
+        required_actions: vec!["read".into(), "write".into()],
+        ..piece("long", Priority::Medium, 4)
+    };
+    let mut world = world(Preemption::Critical, vec![long, piece("other", Priority::Low, 1)]);
+    urgent(&mut world, "other");
+    assert_eq!(interrupted(&step(&mut world, "long", Some(2_001))), None);
+    assert_eq!(world.task("long").unfinished, None);
 }
 
 /// C-07, PLN-17: a step is a boundary too, where its tree is kept. Whoever goes on begins with the

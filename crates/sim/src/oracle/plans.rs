@@ -85,6 +85,10 @@ impl Plans {
                 judge_fence(leases, *fence, *task)?;
                 let progress = self.tasks.entry(*task).or_default();
                 let new = progress.steps_done.insert(*step);
+                let in_order = progress.steps_done.iter().copied().eq(0..=*step);
+                ensure(change.is_none() || (in_order && progress.operations == 0), || {
+                    format!("the tree of step {step} of {task:?} is kept out of its turn")
+                })?;
                 progress.kept = change.clone().or(progress.kept.take());
                 ensure(new, || format!("step {step} of {task:?} is done twice"))?;
                 let expected = format!("{}/{}", progress.steps_done.len(), progress.steps);
