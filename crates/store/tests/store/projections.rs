@@ -446,10 +446,10 @@ fn tables_that_only_another_version_had_are_removed() {
         fixture::write(&place.location, &fixture::history(2, 1), 50);
         let mark = "made from the journal by Kapelle";
         place.change(&format!(
-            "CREATE TABLE yesterday (/* {mark} */
+            "CREATE TABLE yesterday (/* yesterday: {mark} */
                 id BIGINT PRIMARY KEY REFERENCES tasks DEFERRABLE INITIALLY DEFERRED);
             INSERT INTO yesterday SELECT id FROM tasks;
-            CREATE VIEW last_week AS /* {mark} */ SELECT * FROM yesterday;
+            CREATE VIEW last_week AS /* last_week: {mark} */ SELECT * FROM yesterday;
             CREATE TABLE by_a_person (id BIGINT REFERENCES tasks);
             INSERT INTO by_a_person SELECT max(id) FROM tasks;
             UPDATE projection_watermark SET version = 0;"
