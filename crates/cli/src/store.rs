@@ -109,9 +109,11 @@ pub async fn export(args: ExportArgs) -> Result<Exit, Problem> {
     let file = file.map_err(|why| Problem::environment(format!("{}: {why}", path.display())))?;
     let written = write(&reader, &mut BufWriter::new(&file))
         .and_then(|head| file.sync_all().map(|()| head).map_err(ExportError::Io));
-    if let Err(ExportError::Io(_)) = written {
+    match written {
         // Half of an export is good for nothing, and stands in the way of the next one.
-        let _ = std::fs::remove_file(path);
+        Err(ExportError::Io(_) | ExportError::Store(_)) => drop(std::fs::remove_file(path)),
+        // All that can be trusted of a broken history.
+        Ok(_) | Err(ExportError::Broken(_)) => {}
     }
     let head = written.map_err(unexportable)?;
     match args.json {

@@ -172,6 +172,34 @@ fn an_export_that_could_not_be_written_leaves_nothing() {
     fixture.kapelle(&["export", "--out", out.to_str().unwrap()]).expect(0);
 }
 
+/// The same if it is the store that ends it: a page of the journal is damaged, and not its last one.
+#[test]
+fn an_export_that_could_not_be_read_leaves_nothing() {
+    let fixture = delivered();
+    let path = fixture.repo().join(".kapelle/store.db");
+    let root = page_of_journal(&path);
+    let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let number = |at: u64, bytes: usize| {
+        let mut read = [0; 4];
+        file.read_exact_at(&mut read[4 - bytes..], (root - 1) * 4096 + at).unwrap();
+        u64::from(u32::from_be_bytes(read))
+    };
+    assert_eq!(number(0, 1), 5, "the journal is on one page");
+    let first = number(number(12, 2), 4);
+    file.write_all_at(&[0xff; 4096], (first - 1) * 4096).unwrap();
+    let out = fixture.path("journal.jsonl");
+    fixture.kapelle(&["export", "--out", out.to_str().unwrap()]).expect(6).says("is damaged");
+    assert!(!out.exists(), "half of it is left");
+}
+
+/// The first page of the journal, when all of it is in the file.
+fn page_of_journal(path: &std::path::Path) -> u64 {
+    let raw = Connection::open(path).unwrap();
+    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
+    let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'journal'";
+    raw.query_row(page, [], |row| row.get::<_, i64>(0)).unwrap().unsigned_abs()
+}
+
 /// From a file to a server, a mission there, and back again.
 #[test]
 fn a_project_moves_to_postgres_works_there_and_comes_back() {
@@ -311,13 +339,9 @@ fn a_record_that_is_gone_or_no_text_is_named_by_every_command() {
 fn a_store_that_cannot_be_read_is_no_broken_chain() {
     let fixture = delivered();
     let path = fixture.repo().join(".kapelle/store.db");
-    let raw = Connection::open(&path).unwrap();
-    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
-    let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'journal'";
-    let page: i64 = raw.query_row(page, [], |row| row.get(0)).unwrap();
-    drop(raw);
+    let page = page_of_journal(&path);
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    file.write_all_at(&[0xff; 4096], (page.unsigned_abs() - 1) * 4096).unwrap();
+    file.write_all_at(&[0xff; 4096], (page - 1) * 4096).unwrap();
     for command in [["audit", "verify"].as_slice(), &["status"], &["run", "--resume"]] {
         fixture.kapelle(command).expect(6).says("the store is damaged").says("kapelle import FILE");
     }
