@@ -172,26 +172,6 @@ fn an_export_that_could_not_be_written_leaves_nothing() {
     fixture.kapelle(&["export", "--out", out.to_str().unwrap()]).expect(0);
 }
 
-/// The same if it is the store that ends it: a page of the journal is damaged, and not its last one.
-#[test]
-fn an_export_that_could_not_be_read_leaves_nothing() {
-    let fixture = delivered();
-    let path = fixture.repo().join(".kapelle/store.db");
-    let root = page_of_journal(&path);
-    let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let number = |at: u64, bytes: usize| {
-        let mut read = [0; 4];
-        file.read_exact_at(&mut read[4 - bytes..], (root - 1) * 4096 + at).unwrap();
-        u64::from(u32::from_be_bytes(read))
-    };
-    assert_eq!(number(0, 1), 5, "the journal is on one page");
-    let first = number(number(12, 2), 4);
-    file.write_all_at(&[0xff; 4096], (first - 1) * 4096).unwrap();
-    let out = fixture.path("journal.jsonl");
-    fixture.kapelle(&["export", "--out", out.to_str().unwrap()]).expect(6).says("is damaged");
-    assert!(!out.exists(), "half of it is left");
-}
-
 /// The first page of the journal, when all of it is in the file.
 fn page_of_journal(path: &std::path::Path) -> u64 {
     let raw = Connection::open(path).unwrap();
