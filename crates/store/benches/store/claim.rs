@@ -112,8 +112,9 @@ impl Team {
     fn settle(&self) {
         self.rest();
         let reader = Reader::open(self.location.clone()).unwrap();
+        // Nobody tells of the search: it is a help and no promise.
         while reader.searchable().unwrap() < self.head {
-            thread::sleep(LOOK);
+            thread::park_timeout(LOOK);
         }
     }
 
