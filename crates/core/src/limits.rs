@@ -82,8 +82,8 @@ pub const PROVIDERS_MAX: usize = 50;
 /// flight, few enough that a leak shows.
 pub const RESERVATIONS_OPEN_MAX: usize = 20_000;
 /// Waiting tasks of a kind that are looked at one by one when the first may not start. Of most kinds
-/// one look is enough, since what holds back one holds back all; only retries are weighed each for
-/// itself, and a look at all of them would grow with the plan.
+/// one look is enough, since what holds back one holds back all; only what differs from
+/// task to task or from agent to agent is asked of each, and a look at all would grow with the plan.
 pub const SCHEDULE_LOOKAHEAD_MAX: usize = 64;
 /// A turn has a dozen records; the room of one that had thousands is given back.
 pub const BATCH_RECORDS_KEPT_MAX: usize = 256;
