@@ -241,7 +241,7 @@ impl Session {
                     },
                 },
                 journal: ReportJournal { events: head.seq.0, head_hash: head.hash.to_string() },
-                cost_usd: mission.spent.as_f64(),
+                cost_usd: state.purse_of(mission.id).spent.as_f64(),
                 duration_ms: ended.ms_since(mission.opened_at),
                 dashboard_url,
             };

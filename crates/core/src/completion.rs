@@ -157,7 +157,7 @@ impl MissionReport {
             tasks_completed: mission.counts.completed,
             tasks_given_up: mission.counts.dead,
             gap_count: mission.gaps.count(),
-            spent: mission.spent,
+            spent: state.purse_of(mission.id).spent,
             estimated_p95: mission.estimate.as_ref().map(|estimate| estimate.p95),
             quarantined_tests: state.test_history().quarantine().iter().cloned().collect(),
             opened_at: mission.opened_at,

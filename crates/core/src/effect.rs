@@ -136,7 +136,6 @@ impl Effect {
                 Effect::RebaseChange { task, change, .. },
                 Work::Rebase { task: wanted, change: old, .. },
             ) => task == wanted && change == old,
-            (Effect::BuildRevert { task, .. }, Work::Rebase { task: wanted, .. }) => task == wanted,
             (Effect::MeasureBaseline { commit, .. }, Work::Measure { tip }) => commit == tip,
             _ => false,
         }

@@ -19,6 +19,7 @@ mod queue;
 mod verdict;
 
 pub use change::{Change, Paths};
+pub(crate) use lane::Duty;
 pub use lane::{LaneId, Step, Work};
 pub use plan::LanePlan;
 pub use policy::{InvalidMergePolicy, MergePolicy};

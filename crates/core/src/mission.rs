@@ -12,7 +12,6 @@ use crate::event::{Chore, PauseReason};
 use crate::few::{FewMap, FewSet};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::merge::{LanePlan, MergeQueue};
-use crate::money::Usd;
 use crate::plan::convoy::Convoys;
 use crate::plan::estimate::Estimate;
 use crate::plan::gaps::Gaps;
@@ -47,11 +46,10 @@ pub struct Mission {
     /// Why the last delivery was refused.
     pub refused: Option<String>,
     pub counts: Counts,
-    pub spent: Usd,
-    pub reserved: Usd,
     /// Chores that are wanted but not in flight.
     pub(crate) chores: FewSet<Chore>,
-    pub(crate) live: FewSet<Fence>,
+    /// How much is in flight.
+    pub(crate) live: u32,
     pub(crate) merging: Merging,
     /// Failed chores in a row.
     pub(crate) chore_failures: u32,
@@ -297,8 +295,8 @@ impl Mission {
     }
 
     #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.live.len()
+    pub fn in_flight(&self) -> u32 {
+        self.live
     }
 
     #[must_use]
@@ -350,7 +348,7 @@ impl Mission {
 
     /// Neither in flight, nor waiting for an agent, a chore or a moment.
     fn is_idle(&self) -> bool {
-        self.live.is_empty()
+        self.live == 0
             && self.chores.is_empty()
             && self.counts.parked == 0
             && self.counts.ready == 0

@@ -19,7 +19,7 @@ use crate::event::Chore;
 use crate::few::{FewMap, FewSet};
 use crate::flaky::History;
 use crate::ids::{AgentId, Commit, Fence, MissionId, RequestId, Role, TaskId};
-use crate::ledger::{Account, Calibration, Ledger, ReservationId};
+use crate::ledger::{Account, Calibration, Ledger, Purse, ReservationId, Scope};
 use crate::locks::LockTable;
 use crate::mission::Mission;
 use crate::money::Usd;
@@ -311,6 +311,12 @@ impl State {
         &self.ledger
     }
 
+    /// What a mission has spent, and what is set aside for it.
+    #[must_use]
+    pub fn purse_of(&self, mission: MissionId) -> Purse {
+        self.ledger.purse(Scope::Mission(mission))
+    }
+
     /// What missions were estimated to cost, and what they did cost.
     #[must_use]
     pub fn calibration(&self) -> &Calibration {
@@ -364,6 +370,16 @@ impl State {
             Live::Attempt(lease) => Some((*fence, lease)),
             Live::Chore { .. } => None,
         })
+    }
+
+    /// What is in flight for a mission. Whoever asks is about to end it: that is rare.
+    fn live_of(&self, mission: MissionId) -> impl Iterator<Item = (Fence, &Live)> {
+        let of_it = move |live: &Live| match live {
+            Live::Attempt(lease) => lease.mission == mission,
+            Live::Chore { mission: of, .. } => *of == mission,
+        };
+        let live = self.live.iter().filter(move |(_, live)| of_it(live));
+        live.map(|(fence, live)| (*fence, live))
     }
 
     /// The fence that the next thing set in motion would carry.

@@ -35,7 +35,7 @@ pub fn mission(state: &State, mission: &mission::Mission) -> Mission {
         tasks_completed: mission.counts.completed,
         tasks_failed: mission.counts.dead,
         tasks_running: u32::try_from(running.count()).unwrap_or(u32::MAX),
-        cost_usd: mission.spent.as_f64(),
+        cost_usd: state.purse_of(mission.id).spent.as_f64(),
         budget_usd: mission.policy.budget.mission_usd_max.as_f64(),
     }
 }
@@ -144,13 +144,13 @@ pub fn cost(state: &State) -> Cost {
     let open = state.missions().any(|mission| !mission.has_ended());
     let last = state.missions().next_back().map(|mission| mission.id);
     let counts = |m: &&mission::Mission| if open { !m.has_ended() } else { Some(m.id) == last };
-    let sum = |of: fn(&mission::Mission) -> Usd| {
+    let sum = |of: &dyn Fn(&mission::Mission) -> Usd| {
         state.missions().filter(counts).map(of).fold(Usd::ZERO, |sum, usd| sum + usd).as_f64()
     };
     Cost {
-        spent_usd: sum(|m| m.spent),
-        reserved_usd: sum(|m| m.reserved),
-        cap_usd: sum(|m| m.policy.budget.mission_usd_max),
+        spent_usd: sum(&|m| state.purse_of(m.id).spent),
+        reserved_usd: sum(&|m| state.purse_of(m.id).reserved),
+        cap_usd: sum(&|m| m.policy.budget.mission_usd_max),
     }
 }
 

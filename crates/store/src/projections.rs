@@ -217,7 +217,7 @@ impl Fold {
             }
         }
         for mission in touched.missions.iter().filter_map(|id| self.state.mission(*id)) {
-            rows::mission(mission, &mut changes);
+            rows::mission(&self.state, mission, &mut changes);
         }
         for task in touched.tasks.iter().filter_map(|id| self.state.task(*id)) {
             let Some(mission) = self.state.mission(task.mission) else { continue };

@@ -70,7 +70,17 @@ impl LaneStage {
     }
 }
 
-/// What should be in flight for the queue.
+/// What should be in flight for the queue, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Duty {
+    Build(LaneId),
+    Test(LaneId),
+    Land(LaneId),
+    Rebase(TaskId),
+    Measure,
+}
+
+/// The same, with all that it takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "work", rename_all = "snake_case")]
 pub enum Work {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use super::change::{Entry, Key, Place};
-use super::lane::{Lane, LaneId, LaneStage, Step, Work};
+use super::lane::{Duty, Lane, LaneId, LaneStage, Step, Work};
 use super::policy::MergePolicy;
 use super::verdict::StaleWork;
 use crate::by_task::ByTask;
@@ -143,23 +143,58 @@ impl MergeQueue {
     /// Everything that should be in flight: at most one piece of work a lane.
     #[must_use]
     pub fn due(&self) -> Vec<Work> {
-        self.all_due().collect()
+        self.duties().filter_map(|duty| self.work(duty)).collect()
     }
 
-    pub(crate) fn all_due(&self) -> impl Iterator<Item = Work> {
-        let lanes = (0..self.lanes.len()).filter_map(|index| self.work(index));
-        let rebase = |task: &TaskId| {
-            let (change, onto) = (self.entries.get(*task)?.change.commit.clone(), self.tip.clone());
-            Some(Work::Rebase { task: *task, change, onto })
+    /// The same by name: what it takes is asked for when somebody starts with it.
+    pub(crate) fn duties(&self) -> impl Iterator<Item = Duty> {
+        let lanes = (0..self.lanes.len()).filter_map(|index| self.duty(index));
+        let rebases = self.rebasing.iter().map(|task| Duty::Rebase(*task));
+        lanes.chain(rebases).chain(self.measuring.then_some(Duty::Measure))
+    }
+
+    fn duty(&self, index: usize) -> Option<Duty> {
+        let lane = &self.lanes[index];
+        match &lane.stage {
+            LaneStage::Building => self.onto(index).map(|_| Duty::Build(lane.id)),
+            LaneStage::Testing { .. } => Some(Duty::Test(lane.id)),
+            LaneStage::Held { .. } => None,
+            LaneStage::Passed { .. } => {
+                self.landing(lane.id).is_ok().then_some(Duty::Land(lane.id))
+            }
+        }
+    }
+
+    /// What it takes; None if that should not be in flight.
+    pub(crate) fn work(&self, duty: Duty) -> Option<Work> {
+        match duty {
+            Duty::Build(lane) => self.build(lane),
+            Duty::Test(lane) => match &self.lanes[self.lane_index(lane)?].stage {
+                LaneStage::Testing { candidate, failed, .. } => {
+                    let run = u32::try_from(failed.len()).unwrap_or(u32::MAX).saturating_add(1);
+                    Some(Work::Test { lane, candidate: candidate.clone(), run })
+                }
+                LaneStage::Building | LaneStage::Held { .. } | LaneStage::Passed { .. } => None,
+            },
+            Duty::Land(lane) => self.landing(lane).ok(),
+            Duty::Rebase(task) => {
+                let entry = self.entries.get(task).filter(|_| self.rebasing.contains(&task))?;
+                let (change, onto) = (entry.change.commit.clone(), self.tip.clone());
+                Some(Work::Rebase { task, change, onto })
+            }
+            Duty::Measure => self.measuring.then(|| Work::Measure { tip: self.tip.clone() }),
+        }
+    }
+
+    fn build(&self, lane: LaneId) -> Option<Work> {
+        let index = self.lane_index(lane)?;
+        let Lane { stage: LaneStage::Building, members, .. } = &self.lanes[index] else {
+            return None;
         };
-        let measure = self.measuring.then(|| Work::Measure { tip: self.tip.clone() });
-        lanes.chain(self.rebasing.iter().filter_map(rebase)).chain(measure)
-    }
-
-    /// What is to be done for one lane.
-    #[must_use]
-    pub fn work_of(&self, lane: LaneId) -> Option<Work> {
-        self.work(self.lane_index(lane)?)
+        let commit = |task: &TaskId| Some((*task, self.entries.get(*task)?.change.commit.clone()));
+        let mut changes = Vec::with_capacity(members.len());
+        changes.extend(members.iter().filter_map(commit));
+        Some(Work::Build { lane, onto: self.onto(index)?.clone(), changes })
     }
 
     /// The number that the next lane gets.
@@ -195,25 +230,6 @@ impl MergeQueue {
             (step.task, before, step.commit.clone())
         };
         self.lanes[index].steps.iter().map(step).collect()
-    }
-
-    fn work(&self, index: usize) -> Option<Work> {
-        let lane = &self.lanes[index];
-        match &lane.stage {
-            LaneStage::Building => {
-                let commit =
-                    |task: &TaskId| Some((*task, self.entries.get(*task)?.change.commit.clone()));
-                let mut changes = Vec::with_capacity(lane.members.len());
-                changes.extend(lane.members.iter().filter_map(commit));
-                Some(Work::Build { lane: lane.id, onto: self.onto(index)?.clone(), changes })
-            }
-            LaneStage::Testing { candidate, failed, .. } => {
-                let run = u32::try_from(failed.len()).unwrap_or(u32::MAX).saturating_add(1);
-                Some(Work::Test { lane: lane.id, candidate: candidate.clone(), run })
-            }
-            LaneStage::Held { .. } => None,
-            LaneStage::Passed { .. } => self.landing(lane.id).ok(),
-        }
     }
 
     /// Whether this lane may advance the target now, and from where to where.

@@ -143,7 +143,7 @@ impl State {
     /// Pauses a mission that has nothing in flight and cannot start anything by itself.
     pub(super) fn pause_stuck(&self, now: Timestamp) -> Vec<Event> {
         let idle = self.with_ready.iter().filter_map(|id| self.mission(*id));
-        let mut idle = idle.filter(|mission| mission.live.is_empty() && mission.chores.is_empty());
+        let mut idle = idle.filter(|mission| mission.in_flight() == 0 && mission.chores.is_empty());
         let stuck = idle.find_map(|mission| Some((mission, self.stuck(mission, now)?.pauses()?)));
         let Some((mission, reason)) = stuck else { return Vec::new() };
         self.pause_for(mission, reason, Actor::kapelle(), None)

@@ -94,7 +94,7 @@ impl State {
             if task.phase(&mission.policy) != Some(step));
         let mut events = match later {
             true => Vec::new(),
-            false => self.withdraw(task, mission, Interruption::Overridden),
+            false => self.withdraw(task, Interruption::Overridden),
         };
         let follows = match (&order.action, &task.accepted) {
             (OverrideAction::ForceComplete, _) => self.completed_by_order(task, mission, now),
@@ -131,20 +131,14 @@ impl State {
     }
 
     /// What is in flight for the task ends.
-    pub(super) fn withdraw(
-        &self,
-        task: &Task,
-        mission: &Mission,
-        cause: Interruption,
-    ) -> Vec<Event> {
+    pub(super) fn withdraw(&self, task: &Task, cause: Interruption) -> Vec<Event> {
         if let Stage::Working { fence } = task.stage {
             return vec![Event::AttemptInterrupted { task: task.id, fence, cause }];
         }
         let gate = Chore::Gate(task.id);
-        let is_gate =
-            |live: Option<&Live>| matches!(live, Some(Live::Chore { chore, .. }) if *chore == gate);
-        let fence = mission.live.iter().find(|fence| is_gate(self.live(**fence)));
-        fence.map(|&fence| Event::ChoreWithdrawn { fence }).into_iter().collect()
+        let is_gate = |live: &Live| matches!(live, Live::Chore { chore, .. } if *chore == gate);
+        let gates = self.live_of(task.mission).filter(|(_, live)| is_gate(live));
+        gates.map(|(fence, _)| Event::ChoreWithdrawn { fence }).collect()
     }
 
     /// Whether the order leads somewhere from where the task is.

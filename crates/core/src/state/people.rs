@@ -94,20 +94,15 @@ impl State {
         by: Actor,
         ended: Option<Fence>,
     ) -> Vec<Event> {
-        let mut events = Vec::new();
-        for &fence in mission.live.iter().filter(|fence| Some(**fence) != ended) {
-            match self.live(fence) {
-                Some(Live::Attempt(lease)) => events.push(Event::AttemptInterrupted {
-                    task: lease.task,
-                    fence,
-                    cause: Interruption::MissionPaused,
-                }),
-                Some(Live::Chore { .. }) => events.push(Event::ChoreWithdrawn { fence }),
-                None => {}
+        let live = self.live_of(mission.id).filter(|(fence, _)| Some(*fence) != ended);
+        let withdrawn = live.map(|(fence, live)| match live {
+            Live::Attempt(lease) => {
+                let (task, cause) = (lease.task, Interruption::MissionPaused);
+                Event::AttemptInterrupted { task, fence, cause }
             }
-        }
-        events.push(Event::MissionPaused { mission: mission.id, reason, by });
-        events
+            Live::Chore { .. } => Event::ChoreWithdrawn { fence },
+        });
+        withdrawn.chain([Event::MissionPaused { mission: mission.id, reason, by }]).collect()
     }
 
     pub(super) fn resume(&self, id: MissionId, by: &Actor) -> Decision {

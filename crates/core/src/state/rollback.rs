@@ -89,7 +89,7 @@ impl State {
             let task = self.task(*twice).map_or("?", Task::name).to_owned();
             return Err(RollbackRefused::UnderWay { task });
         }
-        let blocked = self.block_dependents(mission, &tasks, at_work)?;
+        let blocked = self.block_dependents(&tasks, at_work)?;
         let (mission, reason, by) = (mission.id, reason.to_owned(), by.clone());
         let mut events = vec![Event::RollbackStarted { mission, task, tasks, reason, by }];
         events.extend(blocked);
@@ -100,7 +100,6 @@ impl State {
     /// the rollback. What it left so far is set aside once its need is really gone (`take_back`).
     fn block_dependents(
         &self,
-        mission: &Mission,
         tasks: &[TaskId],
         at_work: AtWork,
     ) -> Result<Vec<Event>, RollbackRefused> {
@@ -115,7 +114,7 @@ impl State {
                     continue;
                 }
                 let cause = Interruption::NeedTakenBack { need: on };
-                events.extend(self.withdraw(dependent, mission, cause));
+                events.extend(self.withdraw(dependent, cause));
                 events.push(Event::TaskBlocked { task: dependent.id, on });
             }
         }

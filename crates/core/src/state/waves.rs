@@ -40,7 +40,7 @@ impl State {
         by: &Task,
         now: Timestamp,
     ) -> Vec<Event> {
-        let stopped = self.stop_mates(mission, wave, by.id);
+        let stopped = self.stop_mates(wave, by.id);
         if !stopped.is_empty() {
             return stopped;
         }
@@ -66,14 +66,14 @@ impl State {
     /// Ends the work on all of a wave that has neither landed nor ended, and what waits for it. A
     /// candidate that is checked may be on the branch before anybody can say stop: it lands, and is
     /// taken back then.
-    fn stop_mates(&self, mission: &Mission, wave: &Wave, on: TaskId) -> Vec<Event> {
+    fn stop_mates(&self, wave: &Wave, on: TaskId) -> Vec<Event> {
         let goes_on = |task: &&Task| {
             !task.stage.is_final() && !matches!(task.stage, Stage::Merging { checked: true, .. })
         };
         let mut events = Vec::new();
         let mut blocked = BTreeSet::new();
         for mate in wave.members.iter().filter_map(|id| self.task(*id)).filter(goes_on) {
-            events.extend(self.withdraw(mate, mission, Interruption::WaveFell { with: on }));
+            events.extend(self.withdraw(mate, Interruption::WaveFell { with: on }));
             let waits = |id: &TaskId| self.task(*id).is_some_and(|t| t.stage == Stage::Waiting);
             for task in [mate.id].into_iter().chain(self.need(mate).into_iter().filter(waits)) {
                 if blocked.insert(task) {

@@ -463,11 +463,11 @@ fn the_size_of_a_council_is_what_is_reserved_for_it() {
             p.models.extend(more.clone());
             p.size = size;
         }));
-        let before = world.state().mission(M1).unwrap().reserved;
+        let before = world.state().purse_of(M1).reserved;
         assert!(before > Usd::ZERO, "its attempt runs");
         let events = exhaust(&mut world, "1");
         assert_eq!(panel(&events).len(), members);
-        assert_eq!(world.state().mission(M1).unwrap().reserved, Usd::cents(usd));
+        assert_eq!(world.state().purse_of(M1).reserved, Usd::cents(usd));
     }
 }
 
@@ -546,7 +546,8 @@ fn a_council_is_charged_when_it_has_decided() {
     assert_eq!(cost, Some(Usd::cents(2 + 2 + 5)), "a third of the reservation for the silent one");
     let mission = world.state().mission(M1).unwrap();
     let attempt = mission.policy.budget.attempt_usd_max;
-    assert_eq!((mission.spent, mission.reserved), (Usd::cents(9), attempt));
+    let purse = world.state().purse_of(M1);
+    assert_eq!((purse.spent, purse.reserved), (Usd::cents(9), attempt));
     let purse = world.state().ledger().purse(Scope::Task(M1, None));
     assert_eq!((purse.spent, purse.reserved), (Usd::cents(9), Usd::ZERO));
 }
@@ -679,14 +680,14 @@ fn a_solved_problem_is_remembered_until_its_answer_fails() {
     let mut world = sitting(|_| {});
     agree(&mut world, C1, "wait for the lock");
     world.succeed("1");
-    let spent = world.state().mission(M1).unwrap().spent;
+    let spent = world.state().purse_of(M1).spent;
     let events = exhaust(&mut world, "2");
     assert_eq!(panel(&events), [""; 0]);
     let recalled = events.iter().any(|event| {
         matches!(event, Event::SolutionRecalled { known, .. } if known.solution == "wait for the lock")
     });
     assert!(recalled, "{events:?}");
-    assert_eq!(world.state().mission(M1).unwrap().spent, spent, "for nothing");
+    assert_eq!(world.state().purse_of(M1).spent, spent, "for nothing");
     let id = world.task("2").id;
     assert!(world.state().advice(id).is_some());
     world.finish("2", failed(FailureKind::AgentError));
@@ -806,7 +807,7 @@ fn a_cancelled_mission_calls_its_council_off() {
     let events = world.must(Command::CancelMission { mission: M1, reason: "no".into(), by: ann() });
     let (task, cost) = (world.task("1").id, Usd::cents(2 + 5 + 5));
     assert!(events.contains(&Event::CouncilAbandoned { council: C1, task, cost }), "{events:?}");
-    assert_eq!(world.state().mission(M1).unwrap().reserved, Usd::ZERO);
+    assert_eq!(world.state().purse_of(M1).reserved, Usd::ZERO);
     assert_eq!(world.state().wake_at(), None);
 }
 

@@ -36,7 +36,7 @@ fn ending(records: &[Record]) -> String {
     let mut text = format!("{} records\n", records.len());
     for mission in state.missions() {
         let tip = mission.tip.as_ref().map_or("nowhere", |tip| tip.short());
-        let (id, status, spent) = (mission.id, mission.status(), mission.spent);
+        let (id, status, spent) = (mission.id, mission.status(), state.purse_of(mission.id).spent);
         writeln!(text, "{id} {status}, {spent} spent, branch at {tip}").unwrap();
         for task in state.tasks_of(mission) {
             let (name, status) = (task.name(), task.status(mission));

@@ -316,14 +316,14 @@ fn money_without_a_bill_is_held_for_a_while_and_a_later_bill_is_paid_nevertheles
     let mut world = world(vec![task("1", &[])], rules(|_| {}), dollars(9));
     let fence = world.fence_of("1");
     world.must(Command::CancelMission { mission: M1, reason: "no".into(), by: ann() });
-    let reserved = |world: &World| world.state().mission(M1).unwrap().reserved;
+    let reserved = |world: &World| world.state().purse_of(M1).reserved;
     assert_eq!(reserved(&world), Usd::cents(100));
     let events = world.wait(60_000);
     let (task, usd) = (TaskId(1), Usd::cents(100));
     assert_eq!(events, [Event::ReservationReleased { task, fence, usd }]);
     assert_eq!(reserved(&world), Usd::ZERO);
     world.must(Command::ReportSpending { fence, spent: bill(30) });
-    assert_eq!(world.state().mission(M1).unwrap().spent, Usd::cents(30));
+    assert_eq!(world.state().purse_of(M1).spent, Usd::cents(30));
     let excess = world.state().ledger().purse(Scope::Mission(M1)).excess;
     assert_eq!(excess, Usd::cents(30), "nothing was held for it any more");
 }
@@ -387,7 +387,7 @@ fn bills_that_a_start_finds_are_paid_before_the_clock_gives_their_money_away() {
 fn the_clock_ends_an_attempt_before_its_bill() {
     let mut world = world(vec![task("1", &[]), task("2", &[])], rules(|_| {}), dollars(9));
     end(&mut world, "1", failed(FailureKind::Timeout), bill(5));
-    assert_eq!(world.state().mission(M1).unwrap().reserved, Usd::cents(100));
+    assert_eq!(world.state().purse_of(M1).reserved, Usd::cents(100));
     let fence = world.fence_of("2");
     for _ in 0..3 {
         world.must(Command::Heartbeat { fences: world.running.keys().copied().collect() });
@@ -602,7 +602,7 @@ fn the_starter_profile_stops_at_ten_dollars_a_day() {
         end(&mut world, &name, done(5, &["a"]), bill(95));
         world.chores();
     }
-    let spent = world.state().mission(M1).unwrap().spent;
+    let spent = world.state().purse_of(M1).spent;
     assert_eq!(spent, Usd::cents(950), "the eleventh dollar is not started");
     assert!(matches!(paused(&world), Some(PauseReason::Limit { .. })), "{:?}", paused(&world));
 }

@@ -443,8 +443,8 @@ fn an_attempt_starts_only_with_its_money_reserved() {
     assert!(world.working().contains("2"), "what 1 did not spend is free again");
     spend(&mut world, "2", 60, done(6, &["b"]));
     world.chores();
-    let mission = world.state().mission(M1).unwrap();
-    assert_eq!((mission.spent, mission.reserved), (Usd::cents(100), Usd::ZERO));
+    let purse = world.state().purse_of(M1);
+    assert_eq!((purse.spent, purse.reserved), (Usd::cents(100), Usd::ZERO));
 }
 
 #[test]
@@ -576,7 +576,7 @@ fn an_unknown_price_costs_all_that_was_reserved() {
     let fence = world.fence_of("1");
     let spent = Spending { unpriced: Some("mystery".into()), ..Spending::default() };
     world.must(Command::FinishAttempt { fence, outcome: done(5, &["a"]), spent });
-    assert_eq!(world.state().mission(M1).unwrap().spent, Usd::cents(100));
+    assert_eq!(world.state().purse_of(M1).spent, Usd::cents(100));
     assert_eq!(world.status("1"), Status::DeadLetter);
 }
 

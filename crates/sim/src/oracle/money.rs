@@ -552,12 +552,6 @@ impl Books {
             let theirs = state.ledger().purse(*scope);
             ensure(theirs == *purse, || format!("{scope:?} is {purse:?}, not {theirs:?}"))?;
         }
-        for mission in state.missions() {
-            let Purse { spent, reserved, .. } = self.purse(Scope::Mission(mission.id));
-            ensure((mission.spent, mission.reserved) == (spent, reserved), || {
-                format!("{} shows other sums than {spent} and {reserved}", mission.id)
-            })?;
-        }
         for (fence, claim) in &self.claims {
             ensure(claim.awaited.is_none_or(|until| now < until), || {
                 format!("the bill of {fence} is awaited for ever")

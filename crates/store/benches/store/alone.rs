@@ -35,18 +35,20 @@ fn compare(
     mut probe: Box<dyn Probe>,
 ) {
     let mut team = Team::with_waiting(TASKS, location.clone());
-    let (mut rows, mut last) = (rows_of(&team.turn()), 0);
+    let (mut rows, mut last) = (rows_of(&team.turn().1), 0);
     let mut floor = |team: &Team, rows: &mut [Row]| {
         idle(team);
         probe::renumber(rows, &mut last);
-        timed(|| probe.commit(rows)).0
+        let started = Instant::now();
+        probe.commit(rows);
+        started.elapsed().as_secs_f64()
     };
     let Rounds { kept, disturbed } = rounds(ROUNDS, || {
         let (mut before, mut ours, mut after) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..TURNS {
             before.push(floor(&team, &mut rows));
             idle(&team);
-            let (took, records) = timed(|| team.turn());
+            let (took, records) = team.turn();
             ours.push(took);
             rows = rows_of(&records);
             after.push(floor(&team, &mut rows));
@@ -81,10 +83,4 @@ fn rows_of(records: &[Record]) -> Vec<Row> {
 fn idle(team: &Team) {
     team.rest();
     std::thread::park_timeout(IDLE);
-}
-
-fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
-    let started = Instant::now();
-    let done = work();
-    (started.elapsed().as_secs_f64(), done)
 }

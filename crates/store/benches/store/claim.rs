@@ -65,12 +65,14 @@ pub struct Team {
 impl Team {
     pub fn with_waiting(tasks: u32, location: Location) -> Team {
         let writer = Writer::open(location.clone()).unwrap();
-        let mut team = Team { world: World::with_tasks(tasks), location, writer, head: Seq(0) };
-        team.append();
+        let mut world = World::with_tasks(tasks);
+        world.written = None;
+        let mut team = Team { world, location, writer, head: Seq(0) };
+        team.append_all();
         team.rest();
         team.world.begin();
         team.world.finish(8);
-        team.append();
+        team.append_all();
         team.rest();
         team
     }
@@ -80,13 +82,11 @@ impl Team {
     /// behind them is waited for, so that nobody else pays for it.
     fn claims(&mut self, claims: u32) -> Vec<f64> {
         self.world.add_tasks(claims);
-        self.append();
+        self.append_all();
         self.settle();
         let mut times = Vec::new();
         while times.len() < claims as usize {
-            let started = Instant::now();
-            let records = self.turn();
-            let took = started.elapsed().as_secs_f64();
+            let (took, records) = self.turn();
             if records.iter().any(|record| matches!(record.event, Event::LeaseGranted { .. })) {
                 times.push(took);
             }
@@ -95,10 +95,17 @@ impl Team {
         times
     }
 
-    /// One command, decided and on disk.
-    pub fn turn(&mut self) -> Vec<Record> {
+    /// One command, decided and on disk: how long it took, and its records.
+    pub fn turn(&mut self) -> (f64, Vec<Record>) {
+        let started = Instant::now();
         assert!(self.world.step(), "everything is done");
-        self.append()
+        let decided = started.elapsed();
+        let records = self.world.take_journal();
+        // For whoever asked, and no part of what it takes.
+        let shown = records.clone();
+        let started = Instant::now();
+        self.append(records);
+        ((decided + started.elapsed()).as_secs_f64(), shown)
     }
 
     /// Waits until the tables have caught up.
@@ -118,13 +125,15 @@ impl Team {
         }
     }
 
-    fn append(&mut self) -> Vec<Record> {
-        let records: Vec<Record> = self.world.take_journal();
+    fn append_all(&mut self) {
+        let records = self.world.take_journal();
+        self.append(records);
+    }
+
+    fn append(&mut self, records: Vec<Record>) {
         let (told, heard) = mpsc::channel();
         let epoch = self.writer.epoch();
-        let appended = records.clone();
-        self.writer.append(epoch, self.head, appended, move |done| told.send(done).unwrap());
+        self.writer.append(epoch, self.head, records, move |done| told.send(done).unwrap());
         self.head = heard.recv().unwrap().unwrap().seq;
-        records
     }
 }

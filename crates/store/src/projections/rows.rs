@@ -8,7 +8,8 @@ use super::Changes;
 use crate::tables::{Of, priority};
 use crate::value::Value;
 
-pub(super) fn mission(mission: &Mission, changes: &mut Changes) {
+pub(super) fn mission(state: &State, mission: &Mission, changes: &mut Changes) {
+    let purse = state.purse_of(mission.id);
     let cancelled = match &mission.stage {
         MissionStage::Cancelled { reason } => Some(reason),
         _ => None,
@@ -26,8 +27,8 @@ pub(super) fn mission(mission: &Mission, changes: &mut Changes) {
         mission.counts.blocked.into(),
         mission.counts.asking.into(),
         mission.counts.dead.into(),
-        mission.spent.as_micros().into(),
-        mission.reserved.as_micros().into(),
+        purse.spent.as_micros().into(),
+        purse.reserved.as_micros().into(),
         mission.policy.budget.mission_usd_max.as_micros().into(),
         mission.paused.as_ref().map(ToString::to_string).into(),
         mission.refused.as_ref().into(),

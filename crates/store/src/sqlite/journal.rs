@@ -10,6 +10,7 @@ use kapelle_core::{Record, Seq, Timestamp};
 use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 
 use super::{complaint, connection, schema, tables};
@@ -173,7 +174,7 @@ impl Sqlite {
 
     fn write_group(&mut self, group: &[Request<'_>]) -> Result<Admitted, Error> {
         self.in_transaction(|tx| {
-            let (head, epoch) = (head(tx)?, epoch(tx)?);
+            let (head, epoch) = look(tx)?;
             let admitted = admit_group((head, epoch), group);
             insert(tx, epoch, &admitted.links)?;
             Ok(admitted)
@@ -265,7 +266,7 @@ impl Backend for Sqlite {
     }
 
     fn look(&self) -> Result<(Head, Epoch), Error> {
-        Ok((head(&self.conn)?, epoch(&self.conn)?))
+        look(&self.conn)
     }
 
     fn rows(&self, after: Seq, limit: usize) -> Result<Vec<backend::Row>, Error> {
@@ -456,10 +457,23 @@ fn insert(conn: &Connection, epoch: Epoch, links: &[Link]) -> Result<(), Error> 
 }
 
 fn head(conn: &Connection) -> Result<Head, Error> {
-    let mut last =
-        conn.prepare_cached("SELECT seq, hash FROM journal ORDER BY seq DESC LIMIT 1")?;
-    let head = last.query_row([], |row| Ok(Head { seq: seq(row, 0)?, hash: Hash(row.get(1)?) }));
-    Ok(head.optional()?.unwrap_or(Head::EMPTY))
+    look(conn).map(|(head, _)| head)
+}
+
+/// Where the journal ends, and whose turn it is to append. Every append asks, so it is one question.
+fn look(conn: &Connection) -> Result<(Head, Epoch), Error> {
+    let mut look = conn.prepare_cached(
+        "SELECT epoch, seq, hash FROM meta
+        LEFT JOIN journal ON seq = (SELECT max(seq) FROM journal)",
+    )?;
+    let look = look.query_row([], |row| {
+        let head = match row.get_ref(1)? {
+            ValueRef::Null => Head::EMPTY,
+            _ => Head { seq: seq(row, 1)?, hash: Hash(row.get(2)?) },
+        };
+        Ok((head, Epoch(unsigned(row, 0)?)))
+    });
+    Ok(look?)
 }
 
 pub(super) fn epoch(conn: &Connection) -> Result<Epoch, Error> {

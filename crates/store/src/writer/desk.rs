@@ -95,13 +95,12 @@ impl Desk {
         let outcomes = self.store.append_group(&requests);
         let head = self.store.head();
         let appended = appended(requests, &outcomes);
-        if head.seq > before {
-            self.wake.tell(head.seq);
-        }
+        // Who asked comes first, then who looks on.
         for (done, outcome) in waiting.into_iter().zip(outcomes) {
             done(outcome);
         }
         if head.seq > before {
+            self.wake.tell(head.seq);
             self.pending.appended(head, appended);
         }
     }

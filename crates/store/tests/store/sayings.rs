@@ -11,8 +11,9 @@ use kapelle_core::{Fence, Role, State};
 /// How missions and tasks stand, who works, and what is asked.
 pub fn sayings(state: &State) -> [(&'static str, Vec<String>); 6] {
     let missions = state.missions().map(|m| {
-        let (Counts { completed, dead, .. }, spent) = (m.counts, m.spent.as_micros());
-        format!("{} {} {completed} {dead} {spent} {}", m.id, m.status(), m.reserved.as_micros())
+        let (Counts { completed, dead, .. }, purse) = (m.counts, state.purse_of(m.id));
+        let (spent, reserved) = (purse.spent.as_micros(), purse.reserved.as_micros());
+        format!("{} {} {completed} {dead} {spent} {reserved}", m.id, m.status())
     });
     let tasks = state.tasks().map(|t| {
         let (status, spent) = (t.status(state.mission(t.mission).unwrap()), t.spent.as_micros());

@@ -81,7 +81,6 @@ impl State {
         let (account, mission) = (council_account(asking), asking.mission);
         let usd = convocation.reserved;
         let id = self.ledger.attempt_reserved(account.clone(), usd, reservation, at);
-        self.count(mission);
         self.councils.chamber.convened((**convocation).clone(), at);
         let (task, reservation) = (*task, Some(id));
         let because = because.clone();
@@ -106,11 +105,9 @@ impl State {
         let Some(case) = self.councils.cases.get(&council) else { return };
         let Some(session) = self.councils.chamber.session(council) else { return };
         let Some(reservation) = case.reservation else { return };
-        let mission = case.mission;
         let charge = self.council_charge(session, case, cost, at);
         self.ledger.charged(&charge);
         self.ledger.released(reservation);
-        self.count(mission);
         if let Some(case) = self.councils.cases.get_mut(&council) {
             case.reservation = None;
         }

@@ -91,32 +91,32 @@ impl State {
         effect: Effect,
     ) {
         self.fences_given = self.fences_given.max(fence.0);
-        let of_queue = match &live {
-            Live::Chore { chore, .. } => Some(*chore).filter(|chore| chore.is_of_queue()),
-            Live::Attempt(_) => None,
-        };
-        self.live.insert(fence, live);
-        self.with_mission(mission, |m| {
-            m.live.insert(fence);
-            if let Some(chore) = of_queue {
-                m.merging.running.insert(fence, chore);
+        // What is in flight says nothing about what is wanted.
+        if let Some(mission) = self.mission_mut(mission) {
+            mission.live += 1;
+            if let Live::Chore { chore, .. } = &live
+                && chore.is_of_queue()
+            {
+                mission.merging.running.insert(fence, *chore);
             }
-        });
+        }
+        self.live.insert(fence, live);
         self.due.insert(fence, effect);
     }
 
     pub(in crate::state) fn end_live(&mut self, fence: Fence) -> Option<Live> {
         let live = self.live.remove(&fence)?;
         self.due.remove(fence);
-        let mission = match &live {
-            Live::Chore { mission, .. } => {
-                self.with_mission(*mission, |m| {
-                    m.merging.running.remove(&fence);
-                    m.merging.stale.remove(&fence);
-                });
-                *mission
-            }
+        match &live {
+            Live::Chore { mission, .. } => self.with_mission(*mission, |m| {
+                m.live = m.live.saturating_sub(1);
+                m.merging.running.remove(&fence);
+                m.merging.stale.remove(&fence);
+            }),
             Live::Attempt(lease) => {
+                if let Some(mission) = self.mission_mut(lease.mission) {
+                    mission.live = mission.live.saturating_sub(1);
+                }
                 self.attempt_timers.remove(&lease.timer(fence));
                 self.release_seat(lease.agent);
                 self.schedule.runners.ended(lease.agent.role);
@@ -125,12 +125,8 @@ impl State {
                 if lease.idle_since.is_some() {
                     self.settle_notice(Some(Cause::of_silence(lease.mission)), Some(lease.task));
                 }
-                lease.mission
             }
-        };
-        self.with_mission(mission, |m| {
-            m.live.remove(&fence);
-        });
+        }
         Some(live)
     }
 
@@ -167,6 +163,11 @@ impl State {
         if let Some(id) = self.task(task).map(|t| t.mission) {
             self.with_mission(id, change);
         }
+    }
+
+    /// For what no set of missions speaks of; everything else passes `with_mission`.
+    fn mission_mut(&mut self, id: MissionId) -> Option<&mut Mission> {
+        self.missions.get_mut((id.0 as usize).wrapping_sub(1))
     }
 
     /// Every change of a mission passes here, so the sets of missions that want something are

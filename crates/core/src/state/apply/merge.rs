@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::approval::Subject;
 use crate::effect::{Effect, Merge};
 use crate::event::{Chore, Event};
-use crate::ids::{Commit, MissionId, TaskId};
+use crate::ids::{Commit, Fence, MissionId, TaskId};
 use crate::merge::{
-    AfterConflict, AfterTests, Change, LaneId, LanePlan, MergeQueue, News, Paths, Work,
+    AfterConflict, AfterTests, Change, Duty, LaneId, LanePlan, MergeQueue, News, Paths, Work,
 };
 use crate::mission::{Merging, Mission};
 use crate::plan::TaskKind;
@@ -287,29 +287,31 @@ impl State {
     /// Compares what the queue wants with what is in flight for it.
     pub(in crate::state) fn sync_merge(&mut self, id: MissionId) {
         let Some(mission) = self.mission(id) else { return };
-        let Some(queue) = &mission.merging.queue else { return };
-        let due = wanted(mission, queue);
-        let wanted = |chore: &Chore| {
-            let place = due.binary_search_by_key(chore, |(chore, _)| *chore).ok()?;
-            Some(&due[place].1)
-        };
-        let (mut stale, mut running) = (BTreeSet::new(), Vec::new());
-        for (fence, chore) in mission.merging.running.iter() {
-            let runs = wanted(chore).zip(self.due.get(*fence));
-            if runs.is_some_and(|(work, effect)| effect.performs(work)) {
-                running.push(*chore);
-            } else {
-                stale.insert(*fence);
-            }
-        }
+        let running = mission.merging.running.iter();
+        let unwanted = running.filter(|(fence, chore)| !self.is_wanted(mission, **fence, **chore));
+        let stale: BTreeSet<Fence> = unwanted.map(|(fence, _)| *fence).collect();
         self.with_mission(id, |m| {
-            let parked = &m.merging.parked;
-            let waits = |chore: &Chore| !running.contains(chore) && !parked.contains(chore);
             m.chores.retain(|chore| !chore.is_of_queue());
-            m.chores.extend(due.iter().map(|(chore, _)| *chore).filter(waits));
             m.merging.stale = stale;
+            let Merging { running, stale, parked, .. } = &m.merging;
+            let runs = |chore: Chore| {
+                running.iter().any(|(fence, of)| *of == chore && !stale.contains(fence))
+            };
+            let waits = |chore: &Chore| !runs(*chore) && !parked.contains(chore);
+            m.chores.extend(due_chores(id, &m.merging).filter(waits));
         });
         self.sync_stages(id);
+    }
+
+    /// Whether what is in flight is still what the queue wants, to the letter.
+    fn is_wanted(&self, mission: &Mission, fence: Fence, chore: Chore) -> bool {
+        let merging = &mission.merging;
+        let work = || merging.queue.as_ref()?.work(duty_of(chore)?);
+        due_chores(mission.id, merging).any(|due| due == chore)
+            && self.due.get(fence).is_some_and(|effect| match effect {
+                Effect::BuildRevert { .. } => true,
+                _ => work().is_some_and(|work| effect.performs(&work)),
+            })
     }
 
     /// Puts tasks into the stage that the queue has them in: those in a lane, and those that were
@@ -346,12 +348,8 @@ impl State {
                 tasks.iter().filter_map(|task| mission.merging.landings.revert(*task)).collect();
             return Some(Effect::BuildRevert { task, onto: queue.tip().clone(), reverts });
         }
-        let work = match chore {
-            Chore::LaneBuild(lane) | Chore::LaneTest(lane) | Chore::LaneLand(lane) => {
-                queue.work_of(lane).filter(|work| named(mission, work) == chore)
-            }
-            _ => wanted(mission, queue).into_iter().find(|(c, _)| *c == chore).map(|(_, w)| w),
-        };
+        let is_due = |duty: &Duty| chore_of(id, &mission.merging, *duty) == chore;
+        let work = duty_of(chore).filter(is_due).and_then(|duty| queue.work(duty));
         Some(match work? {
             Work::Build { lane, onto, changes } => {
                 let merges = changes.into_iter().filter_map(|(task, change)| {
@@ -414,32 +412,43 @@ impl State {
     }
 }
 
-/// Everything that should be in flight for a queue and its rollbacks, by chore.
-fn wanted(mission: &Mission, queue: &MergeQueue) -> Vec<(Chore, Work)> {
-    let unwritten =
-        mission.merging.rollbacks.keys().filter(|task| queue.standing(**task).is_none());
-    let reverts = unwritten.map(|task| {
-        let (change, onto) = (queue.tip().clone(), queue.tip().clone());
-        (Chore::Revert(*task), Work::Rebase { task: *task, change, onto })
-    });
-    let due = queue.all_due().map(|work| (named(mission, &work), work));
-    let mut wanted: Vec<(Chore, Work)> = due.chain(reverts).collect();
-    wanted.sort_unstable_by_key(|(chore, _)| *chore);
-    wanted
+/// Everything that should be in flight for a queue and its rollbacks.
+fn due_chores(mission: MissionId, merging: &Merging) -> impl Iterator<Item = Chore> {
+    merging.queue.iter().flat_map(move |queue| {
+        let unwritten = merging.rollbacks.keys().filter(|task| queue.standing(**task).is_none());
+        let duties = queue.duties().map(move |duty| chore_of(mission, merging, duty));
+        duties.chain(unwritten.map(|task| Chore::Revert(*task)))
+    })
 }
 
 /// The chore that does a piece of the queue's work.
-fn named(mission: &Mission, work: &Work) -> Chore {
-    match work {
-        Work::Build { lane, .. } => Chore::LaneBuild(*lane),
-        Work::Test { lane, .. } => Chore::LaneTest(*lane),
-        Work::Land { lane, .. } => Chore::LaneLand(*lane),
+fn chore_of(mission: MissionId, merging: &Merging, duty: Duty) -> Chore {
+    match duty {
+        Duty::Build(lane) => Chore::LaneBuild(lane),
+        Duty::Test(lane) => Chore::LaneTest(lane),
+        Duty::Land(lane) => Chore::LaneLand(lane),
         // A reversal that does not fit is written anew, on the branch as it is.
-        Work::Rebase { task, .. } if mission.merging.rollbacks.contains_key(task) => {
-            Chore::Revert(*task)
-        }
-        Work::Rebase { task, .. } => Chore::Rebase(*task),
-        Work::Measure { .. } => Chore::Baseline(mission.id),
+        Duty::Rebase(task) if merging.rollbacks.contains_key(&task) => Chore::Revert(task),
+        Duty::Rebase(task) => Chore::Rebase(task),
+        Duty::Measure => Chore::Baseline(mission),
+    }
+}
+
+/// What a chore does of the queue's work. Reversals are written for a rollback, not for the queue.
+fn duty_of(chore: Chore) -> Option<Duty> {
+    match chore {
+        Chore::LaneBuild(lane) => Some(Duty::Build(lane)),
+        Chore::LaneTest(lane) => Some(Duty::Test(lane)),
+        Chore::LaneLand(lane) => Some(Duty::Land(lane)),
+        Chore::Rebase(task) => Some(Duty::Rebase(task)),
+        Chore::Baseline(_) => Some(Duty::Measure),
+        Chore::Revert(_)
+        | Chore::Branch(_)
+        | Chore::Gate(_)
+        | Chore::Candidate(_)
+        | Chore::CandidateChecks(_)
+        | Chore::Advance(_)
+        | Chore::Delivery(_) => None,
     }
 }
 

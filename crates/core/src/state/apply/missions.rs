@@ -114,10 +114,8 @@ impl State {
             paused: None,
             refused: None,
             counts: Counts::default(),
-            spent: Usd::ZERO,
-            reserved: Usd::ZERO,
             chores: FewSet::default(),
-            live: FewSet::default(),
+            live: 0,
             merging: Merging::default(),
             chore_failures: 0,
             abandoned: 0,
@@ -177,8 +175,8 @@ impl State {
         at: Timestamp,
         stage: MissionStage,
     ) {
-        let live = self.mission(id).map(|m| m.live.clone()).unwrap_or_default();
-        for fence in live {
+        let live = self.live_of(id).map(|(fence, _)| fence);
+        for fence in live.collect::<Vec<_>>() {
             match self.lease(fence) {
                 Some(_) => self.end_attempt(fence, Billed::Later, at),
                 None => drop(self.end_live(fence)),

@@ -3,7 +3,7 @@
 use crate::escalation::Cause;
 use crate::event::{Event, PauseReason};
 use crate::ids::{Fence, MissionId, TaskId};
-use crate::ledger::{Charge, Comparison, Limit, Remedy, ReservationId, Scope};
+use crate::ledger::{Charge, Comparison, Limit, Remedy, ReservationId};
 use crate::limits;
 use crate::mission::MissionStage;
 use crate::money::Usd;
@@ -108,7 +108,6 @@ impl State {
             self.charge_seat(agent, usd);
         }
         if let Some(mission) = self.task(id).map(|task| task.mission) {
-            self.count(mission);
             self.calibrate(mission);
         }
     }
@@ -119,7 +118,7 @@ impl State {
         let Some(mission) = self.mission(id) else { return };
         let delivered = matches!(mission.stage, MissionStage::Delivered { .. });
         if let Some(estimate) = mission.estimate.as_ref().filter(|_| delivered) {
-            let (estimated, actual) = (estimate.uncalibrated_mean(), mission.spent);
+            let (estimated, actual) = (estimate.uncalibrated_mean(), self.purse_of(id).spent);
             self.calibration.ended(Comparison { mission: id, estimated, actual });
         }
     }
@@ -136,7 +135,6 @@ impl State {
                 if let Some(id) = lease.reservation {
                     self.ledger.released(id);
                 }
-                self.count(lease.mission);
             }
         }
     }
@@ -179,16 +177,6 @@ impl State {
             self.ledger.released(id);
         }
         self.restand(bill.task);
-        self.count(bill.account.mission);
-    }
-
-    /// The sums that a mission shows are those of the ledger.
-    pub(in crate::state) fn count(&mut self, mission: MissionId) {
-        let purse = self.ledger.purse(Scope::Mission(mission));
-        self.with_mission(mission, |m| {
-            m.spent = purse.spent;
-            m.reserved = purse.reserved;
-        });
     }
 
     fn end_grace(&mut self) {

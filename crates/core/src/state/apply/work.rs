@@ -192,7 +192,6 @@ impl State {
         let unknown = Drawn { pool: None, purpose, estimate: Usd::ZERO };
         let drawn = reservation.as_ref().unwrap_or(&unknown);
         let id = self.ledger.attempt_reserved(account.clone(), *reserved, drawn, at);
-        self.count(mission);
         self.enter(route.as_deref(), *fence);
         self.take_seat(*agent, *task, *fence);
         self.begin_running(*task, *fence, *agent);
