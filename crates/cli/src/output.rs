@@ -165,7 +165,10 @@ impl From<kapelle_store::Error> for Problem {
                 "it was cut short, or made by an earlier version: export it again, or take what there is with --partial"
             }
             Error::Import { .. } => "the file is not a whole export, or was changed on its way",
-            Error::Held { .. } => return Problem::refused(error),
+            Error::Held { .. } => {
+                return Problem::refused(error)
+                    .hint("wait for it to end, or stop it with Ctrl-C; nothing is lost");
+            }
             Error::SamePlace { .. } => return Problem::usage(error),
             Error::StaleEpoch { .. } => {
                 return Problem::refused(format!(

@@ -46,7 +46,7 @@ impl Project {
 
     pub async fn at(path: &Path) -> Result<Project, Problem> {
         let repo = Repository::open(path).await?;
-        refuse_link(&repo.root().join(STATE_DIR))?;
+        refuse_link(&repo.root().join(STATE_DIR), "a folder")?;
         let config = Config::load(repo.root()).map_err(|e| {
             Problem::usage(e).hint("the keys are described in docs/reference/kapelle.schema.json")
         })?;
@@ -392,6 +392,7 @@ impl Project {
     /// The token that changes things over HTTP; made on first use, readable by its owner only.
     pub fn token(&self) -> Result<String, Problem> {
         let path = self.state_dir().join("token");
+        refuse_link(&path, "a plain file")?;
         let file = |e: std::io::Error| Problem::environment(format!("{}: {e}", path.display()));
         if let Some(token) = read_token(&path).map_err(file)? {
             return Ok(token);
@@ -438,9 +439,9 @@ fn plain_name(name: &str) -> String {
 }
 
 /// Through a link, whoever made it would choose where the journal and the token are written.
-fn refuse_link(dir: &Path) -> Result<(), Problem> {
-    if dir.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
-        let what = format!("{} is a symbolic link; it must be a folder", dir.display());
+fn refuse_link(path: &Path, expected: &str) -> Result<(), Problem> {
+    if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+        let what = format!("{} is a symbolic link; it must be {expected}", path.display());
         return Err(Problem::environment(what).hint("remove the link and try again"));
     }
     Ok(())

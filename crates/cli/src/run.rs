@@ -300,10 +300,7 @@ fn refuse_if_held(project: &Project) -> Result<(), Problem> {
     }
     match project.holder()? {
         None => Ok(()),
-        Some(holder) => {
-            let held = kapelle_store::Error::Held { holder: Some(holder) };
-            Err(Problem::refused(held).hint("wait for it to end, or stop it with Ctrl-C"))
-        }
+        held => Err(kapelle_store::Error::Held { holder: held }.into()),
     }
 }
 

@@ -167,12 +167,7 @@ async fn begun() -> Result<Project, Problem> {
 async fn lead(project: &Project) -> Result<Leadership, Problem> {
     project.make_state_dir().await?;
     let store = project.location()?;
-    Leadership::over(&project.state_dir(), &store, Holder::here()).map_err(|error| match error {
-        held @ kapelle_store::Error::Held { .. } => {
-            Problem::from(held).hint("wait for it to end, or stop it with Ctrl-C; nothing is lost")
-        }
-        other => other.into(),
-    })
+    Ok(Leadership::over(&project.state_dir(), &store, Holder::here())?)
 }
 
 fn report(carried: &Carried, to: &Location, as_json: bool) -> Result<(), Problem> {

@@ -117,8 +117,8 @@ pub struct Task {
     /// What became of its criteria at the last gate (TDD-13).
     #[serde(default)]
     pub done: Done,
-    /// Its change, if a review of it ended without a yes while it was blocked: then nobody sent it
-    /// back or asked a person.
+    /// Its change, if a review of it ended without a yes that it did not wait for, because it was
+    /// blocked or waits for other reviewers: then nobody sent it back or asked a person.
     #[serde(default)]
     pub disputed: Option<Commit>,
     /// By councils, before it is merged (TDD-11).
@@ -284,6 +284,11 @@ impl Task {
     pub fn mean_cost(&self) -> Usd {
         let known = (self.spent + self.unbilled).as_micros();
         Usd::micros(known.div_ceil(u64::from(self.attempts.max(1))))
+    }
+
+    /// Whether reviewers have looked at its change and did not agree to it.
+    pub(crate) fn is_disputed(&self) -> bool {
+        self.disputed.is_some() && self.disputed == self.accepted
     }
 
     /// What the phases left is not built upon.

@@ -145,6 +145,19 @@ fn a_state_folder_that_is_a_link_is_refused() {
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0, "something was written through it");
 }
 
+/// The same of the token alone: what can be sent to Kapelle would be for whoever made the link.
+#[test]
+fn a_token_that_is_a_link_is_refused() {
+    let fixture = Fixture::with_agent(AGENT);
+    fixture.run(&["do it", "--yes"]).expect(0);
+    let (token, elsewhere) = (fixture.repo().join(".kapelle/token"), fixture.path("elsewhere"));
+    fs::remove_file(&token).unwrap();
+    symlink(&elsewhere, &token).unwrap();
+    let said = fixture.run(&["do more", "--yes"]).expect(6);
+    said.says("token is a symbolic link; it must be a plain file").says("hint: remove the link");
+    assert!(!elsewhere.exists(), "it was written through the link");
+}
+
 /// The journal and the token are for their owner's eyes, and git never sees them.
 #[test]
 fn the_state_folder_is_private_and_unseen_by_git() {

@@ -452,7 +452,8 @@ fn a_store_that_two_projects_name_has_one_conductor() {
     run.line_with("Executing");
     let pid = run.pid();
     second.run(&["work", "--yes"]).expect(3).says(&format!("process {pid}"));
-    second.kapelle(&["store", "rebuild"]).expect(3).says(&format!("process {pid}"));
+    let rebuild = second.kapelle(&["store", "rebuild"]).expect(3);
+    rebuild.says(&format!("process {pid}")).says("hint: wait for it to end");
     run.interrupt();
     run.ended().expect(130);
 }

@@ -25,7 +25,7 @@ use crate::council::{
 use crate::escalation::{HumanBecause, Ladder, Next, Trouble};
 use crate::event::{Event, PauseReason, Restart};
 use crate::failure::FailureKind;
-use crate::gates::{ReviewPolicy, Reviews};
+use crate::gates::ReviewPolicy;
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::ledger::{
     self, Account, Charge, Crew, Drawn, Purpose, Request, Reservation, ReservationId, Unit,
@@ -459,7 +459,7 @@ impl State {
         verdict: &Verdict,
         now: Timestamp,
     ) -> Vec<Event> {
-        match after_review(verdict, task.reviews, &mission.policy.reviews) {
+        match after_review(verdict, task, &mission.policy.reviews) {
             AfterReview::Merge | AfterReview::SendBack => Vec::new(),
             AfterReview::AskPerson => self.ask_about_merge((task, mission), now),
         }
@@ -592,16 +592,15 @@ pub(super) enum AfterReview {
     AskPerson,
 }
 
-pub(super) fn after_review(
-    verdict: &Verdict,
-    mut reviews: Reviews,
-    rules: &ReviewPolicy,
-) -> AfterReview {
+pub(super) fn after_review(verdict: &Verdict, task: &Task, rules: &ReviewPolicy) -> AfterReview {
+    let mut reviews = task.reviews;
     reviews.held(0);
     match verdict {
-        Verdict::Accepted { .. } => AfterReview::Merge,
+        Verdict::Accepted { .. } if !task.is_disputed() => AfterReview::Merge,
         Verdict::Rejected { .. } if reviews.check_round(0, rules).is_ok() => AfterReview::SendBack,
-        Verdict::Rejected { .. }
+        // Others who looked at the same change did not agree.
+        Verdict::Accepted { .. }
+        | Verdict::Rejected { .. }
         | Verdict::Proposed { .. }
         | Verdict::Combine { .. }
         | Verdict::Undecided { .. }

@@ -310,6 +310,25 @@ fn a_change_that_was_rejected_while_it_was_blocked_waits_for_a_person() {
     assert_eq!(world.status("2"), Status::Completed);
 }
 
+/// Seed 47662: people can ask two councils about one change. It waits for the first; a no of the
+/// second that comes before is not forgotten because of the first one's yes.
+#[test]
+fn a_change_that_one_of_two_reviews_rejected_waits_for_a_person() {
+    let mut world = queued(checked());
+    world.must(review(&world));
+    world.must(review(&world));
+    assert!(matches!(world.task("1").stage, Stage::Review { council: C1 }));
+    all(&mut world, C2, &Choice::Reject);
+    assert!(matches!(world.task("1").stage, Stage::Review { council: C1 }));
+    all(&mut world, C1, &Choice::Approve);
+    let subject = Subject::Merge(world.task("1").id);
+    assert_eq!(world.task("1").stage, Stage::Approval { subject });
+    assert!(!merges(&world), "{:?}", world.running);
+    world.must(Command::Approve { subject, commit: commit(100), by: ann() });
+    world.chores();
+    assert_eq!(world.status("1"), Status::Completed);
+}
+
 /// A change whose review was cut short is not merged unseen.
 #[test]
 fn a_review_that_the_watchdog_ends_leaves_the_merge_to_a_person() {

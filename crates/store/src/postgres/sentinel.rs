@@ -74,6 +74,16 @@ enum Left {
     },
 }
 
+impl Left {
+    /// How long it stays away, after it stayed away for so long before.
+    fn pause_after(&self, before: Duration) -> Duration {
+        match self {
+            Left::Lost => RETRY_MIN,
+            Left::Unheard | Left::Deposed { .. } => (before * 2).min(RETRY_MAX),
+        }
+    }
+}
+
 impl Sentinel {
     /// Speaks for the leader of this epoch from now on, until it is dropped.
     pub(super) fn post(server: &Server, epoch: Epoch) -> Result<Sentinel, Error> {
@@ -158,13 +168,10 @@ async fn watch(server: Server, epoch: Epoch, first: Post, end: Arc<End>) {
             Some(post) => answer(post, &server, epoch).await,
             None => Left::Unheard,
         };
-        match left {
-            Left::Deposed { current } => {
-                return end.tell(&Error::StaleEpoch { presented: epoch, current });
-            }
-            Left::Lost => pause = RETRY_MIN,
-            Left::Unheard => pause = (pause * 2).min(RETRY_MAX),
+        if let Left::Deposed { current } = left {
+            return end.tell(&Error::StaleEpoch { presented: epoch, current });
         }
+        pause = left.pause_after(pause);
         // A server that lets it in and answers nothing is not asked without a pause either.
         tokio::time::sleep(pause).await;
         let stood = tokio::time::timeout(ANSWER_PATIENCE, stand(&server)).await;
@@ -237,5 +244,15 @@ mod tests {
         assert_eq!(left(Epoch(1)), Left::Deposed { current: Epoch(0) });
         cluster.psql(&server.schema, "ALTER TABLE meta RENAME TO away").unwrap();
         assert_eq!(left(Epoch(0)), Left::Unheard);
+    }
+
+    /// Nobody is asked without an end at full speed, and whoever is back is found at once.
+    #[test]
+    fn it_stays_away_longer_each_time_until_it_is_answered() {
+        let longer = |pause: &Duration| Some(Left::Unheard.pause_after(*pause));
+        let pauses = std::iter::successors(Some(RETRY_MIN), longer).take(8);
+        let pauses: Vec<u128> = pauses.map(|pause| pause.as_millis()).collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1_000, 1_000]);
+        assert_eq!(Left::Lost.pause_after(RETRY_MAX), RETRY_MIN);
     }
 }

@@ -144,13 +144,17 @@ impl State {
         self.with_task(id, |task| task.last_failure = Some(failure));
     }
 
-    /// A review ends without a yes. If its change was on its way to be merged when it was blocked, it is
-    /// not to go on as if nobody had looked.
+    /// A review ends without a yes. A change that was blocked on its way to be merged, or that waits
+    /// for another review, is not to go on as if nobody had looked.
     fn note_dispute(&mut self, id: TaskId, council: CouncilId) {
         let Some(session) = self.councils.chamber.session(council) else { return };
         let Question::Review { commit } = session.convocation.question.clone() else { return };
         self.with_task(id, |task| {
-            let held_up = task.was_queued && matches!(task.stage, Stage::Blocked { .. });
+            let held_up = match task.stage {
+                Stage::Blocked { .. } => task.was_queued,
+                Stage::Review { council: awaited } => awaited != council,
+                _ => false,
+            };
             if held_up && task.accepted.as_ref() == Some(&commit) {
                 task.disputed = Some(commit);
             }
@@ -164,7 +168,7 @@ impl State {
         if task.stage != (Stage::Review { council }) {
             return;
         }
-        let then = after_review(verdict, task.reviews, &mission.policy.reviews);
+        let then = after_review(verdict, task, &mission.policy.reviews);
         self.with_task(id, |task| task.reviews.held(0));
         match then {
             AfterReview::Merge => self.queue_or_wait(id),
