@@ -6,6 +6,7 @@ use kapelle_core::council::{
 };
 use kapelle_core::engine::Rules;
 use kapelle_core::routing::ModelName;
+use kapelle_core::task::Stage;
 use kapelle_core::{Actor, Command, Commit, Event, Record, TaskId, Usd};
 
 use crate::agenda::Sender;
@@ -109,7 +110,10 @@ impl<R: Rules + Clone> World<R> {
     /// Somebody wants to hear a council, about anything.
     pub(crate) fn call_council(&mut self) {
         let tasks = self.engine.state().tasks();
-        let changes = tasks.filter_map(|task| Some((task.id, task.accepted.clone()?)));
+        let changes = tasks.filter_map(|task| match &task.stage {
+            Stage::Gating { change } => Some((task.id, change.clone())),
+            _ => Some((task.id, task.accepted.clone()?)),
+        });
         let changes: Vec<(TaskId, Commit)> = changes.collect();
         let tasks = self.engine.state().tasks().count() as u32;
         let anything = TaskId(self.rng.u32(0..tasks + 2));

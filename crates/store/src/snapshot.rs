@@ -14,7 +14,7 @@ use crate::projections::Fold;
 pub(crate) const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 
 /// Raised when a state means something else, though it looks the same.
-const MEANING: u32 = 9;
+const MEANING: u32 = 10;
 
 const MAGIC: &[u8; 8] = b"KAPSNAP1";
 

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::State;
+use super::council::ask_about;
 use super::decide::Decision;
 use super::people::{person, said, signed};
 use crate::approval::{
@@ -114,7 +115,8 @@ impl State {
         ask((task, mission), (Action::StartTask, subject), (base, &[]), now)
     }
 
-    /// What people are asked or told about a change after its last phase.
+    /// What people are asked or told about a change after its last phase: by the rules, or because
+    /// somebody did not agree to this very change.
     pub(super) fn ask_to_merge(
         &self,
         (task, mission): (&Task, &Mission),
@@ -125,7 +127,13 @@ impl State {
             return None;
         }
         let subject = Subject::Merge(task.id);
-        ask((task, mission), (Action::Merge, subject), (change, touched), now)
+        let asked = ask((task, mission), (Action::Merge, subject), (change, touched), now);
+        match asked {
+            None | Some(Event::WentAhead { .. }) if task.is_disputed(change) => {
+                Some(ask_about((task, mission), change, now))
+            }
+            asked => asked,
+        }
     }
 
     pub(super) fn approve_gate(&self, subject: Subject, commit: &Commit, by: &Actor) -> Decision {

@@ -25,7 +25,7 @@ use crate::council::{
 use crate::escalation::{HumanBecause, Ladder, Next, Trouble};
 use crate::event::{Event, PauseReason, Restart};
 use crate::failure::FailureKind;
-use crate::gates::ReviewPolicy;
+use crate::gates::{ReviewPolicy, Reviews};
 use crate::ids::{Actor, Commit, Fence, MissionId, TaskId};
 use crate::ledger::{
     self, Account, Charge, Crew, Drawn, Purpose, Request, Reservation, ReservationId, Unit,
@@ -410,7 +410,7 @@ impl State {
                 self.after_verdict_of((task, mission), &verdict, now)
             }
             Stage::Review { council: own } if own == council => {
-                self.after_review((task, mission), &verdict, now)
+                self.after_review((task, mission), (council, &verdict), now)
             }
             _ => Vec::new(),
         };
@@ -452,16 +452,20 @@ impl State {
     }
 
     /// A review that agreed lets the change go on, one that did not sends it back; what nobody
-    /// could say, and what was sent back often enough, is for a person.
+    /// could say, and what was sent back often enough, is for a person. So is what others did not
+    /// agree to, once nobody looks at it any more.
     fn after_review(
         &self,
         (task, mission): (&Task, &Mission),
-        verdict: &Verdict,
+        (council, verdict): (CouncilId, &Verdict),
         now: Timestamp,
     ) -> Vec<Event> {
-        match after_review(verdict, task, &mission.policy.reviews) {
-            AfterReview::Merge | AfterReview::SendBack => Vec::new(),
+        let disputed = task.accepted.as_ref().is_some_and(|change| task.is_disputed(change));
+        let last = || self.reviews_of(task.id).all(|other| other == council);
+        match after_review(verdict, task.reviews, &mission.policy.reviews) {
             AfterReview::AskPerson => self.ask_about_merge((task, mission), now),
+            AfterReview::Merge if disputed && last() => self.ask_about_merge((task, mission), now),
+            AfterReview::Merge | AfterReview::SendBack => Vec::new(),
         }
     }
 
@@ -471,19 +475,8 @@ impl State {
         (task, mission): (&Task, &Mission),
         now: Timestamp,
     ) -> Vec<Event> {
-        let Some(commit) = task.accepted.clone() else { return Vec::new() };
-        let rules = mission.policy.approvals.as_ref();
-        let author = task.last_agent().map(|agent| Actor(agent.to_string()));
-        let gate = Gate {
-            subject: Subject::Merge(task.id),
-            mission: mission.id,
-            commit,
-            author: author.unwrap_or_else(Actor::kapelle),
-            people: 1,
-            assessed: rules.map(|rules| assess(rules, task, &[])),
-            opened_at: now,
-        };
-        vec![Event::ApprovalAsked { gate: Box::new(gate) }]
+        let change = task.accepted.as_ref();
+        change.map(|change| ask_about((task, mission), change, now)).into_iter().collect()
     }
 
     /// The grace of the watchdog is over: councils that sit could still spend. What waited for one
@@ -592,15 +585,36 @@ pub(super) enum AfterReview {
     AskPerson,
 }
 
-pub(super) fn after_review(verdict: &Verdict, task: &Task, rules: &ReviewPolicy) -> AfterReview {
-    let mut reviews = task.reviews;
+/// One person has to say yes to this change, whatever the rules about people are.
+pub(super) fn ask_about(
+    (task, mission): (&Task, &Mission),
+    change: &Commit,
+    now: Timestamp,
+) -> Event {
+    let rules = mission.policy.approvals.as_ref();
+    let author = task.last_agent().map(|agent| Actor(agent.to_string()));
+    let gate = Gate {
+        subject: Subject::Merge(task.id),
+        mission: mission.id,
+        commit: change.clone(),
+        author: author.unwrap_or_else(Actor::kapelle),
+        people: 1,
+        assessed: rules.map(|rules| assess(rules, task, &[])),
+        opened_at: now,
+    };
+    Event::ApprovalAsked { gate: Box::new(gate) }
+}
+
+pub(super) fn after_review(
+    verdict: &Verdict,
+    mut reviews: Reviews,
+    rules: &ReviewPolicy,
+) -> AfterReview {
     reviews.held(0);
     match verdict {
-        Verdict::Accepted { .. } if !task.is_disputed() => AfterReview::Merge,
+        Verdict::Accepted { .. } => AfterReview::Merge,
         Verdict::Rejected { .. } if reviews.check_round(0, rules).is_ok() => AfterReview::SendBack,
-        // Others who looked at the same change did not agree.
-        Verdict::Accepted { .. }
-        | Verdict::Rejected { .. }
+        Verdict::Rejected { .. }
         | Verdict::Proposed { .. }
         | Verdict::Combine { .. }
         | Verdict::Undecided { .. }

@@ -1,20 +1,21 @@
 //! What a council's review does to a merge, who weighs how much, and what stops a council.
 
 use kapelle_core::approval::Subject;
-use kapelle_core::command::RewriteOutcome;
+use kapelle_core::command::{AttemptOutcome, RewriteOutcome};
 use kapelle_core::council::{
     Choice, CouncilId, NoVerdict, Outcome, Question, Rejection, Strategy, ToHuman, Verdict,
 };
 use kapelle_core::escalation::{HumanBecause, RatePolicy};
 use kapelle_core::event::PauseReason;
 use kapelle_core::failure::FailureKind;
+use kapelle_core::flow::Phase;
 use kapelle_core::gates::ReviewPolicy;
 use kapelle_core::ledger::{self, Scope, WatchdogPolicy};
 use kapelle_core::policy::Policy;
 use kapelle_core::settings::Settings;
 use kapelle_core::status::Status;
 use kapelle_core::task::Stage;
-use kapelle_core::{Command, Effect, Event, Refusal, Role, Usd, why};
+use kapelle_core::{Command, Effect, Event, Record, Refusal, Role, State, Usd, why};
 
 use crate::council_rules::{
     because, by_hand, cast, exhaust, rule, settings, sitting, verdict, votes,
@@ -327,6 +328,79 @@ fn a_change_that_one_of_two_reviews_rejected_waits_for_a_person() {
     world.must(Command::Approve { subject, commit: commit(100), by: ann() });
     world.chores();
     assert_eq!(world.status("1"), Status::Completed);
+}
+
+/// A no counts, also if it comes before the change could be merged.
+#[test]
+fn a_change_that_was_rejected_at_its_gate_waits_for_a_person() {
+    let mut world = World::empty();
+    rule(&mut world, settings(|_| {}));
+    world.must(open(vec![task("1", &[])], checked()));
+    world.chores();
+    world.finish("1", done(100, &["a"]));
+    world.must(by_hand(&world, Question::Review { commit: commit(100) }, &[]));
+    all(&mut world, C1, &Choice::Reject);
+    let fence = world.fence_of("1");
+    world.must(Command::FinishChecks { fence, results: check(true) });
+    let subject = Subject::Merge(world.task("1").id);
+    assert_eq!(world.task("1").stage, Stage::Approval { subject });
+    world.must(Command::Approve { subject, commit: commit(100), by: ann() });
+    world.chores();
+    assert_eq!(world.status("1"), Status::Completed);
+}
+
+/// A phase that may leave everything as it is brings the same commit back, which nobody wanted.
+#[test]
+fn a_rejected_change_that_comes_back_as_it_was_waits_for_a_person() {
+    let reject = |world: &mut World| {
+        world.must(review(world));
+        all(world, C1, &Choice::Reject);
+    };
+    let turn_down = |world: &mut World| {
+        let subject = Subject::Merge(world.task("1").id);
+        let (commit, reason) = (commit(100), "no".to_owned());
+        world.must(review(world));
+        world.together(vec![cast(C1, "gemini", Choice::Reject), Command::Tick]);
+        world.wait(600_000);
+        world.must(Command::Reject { subject, commit, reason, by: ann() });
+    };
+    for say_no in [reject as fn(&mut World), turn_down] {
+        let flow = vec![Phase::Green, Phase::Verify];
+        let mut world = World::empty();
+        rule(&mut world, settings(|_| {}));
+        world.must(open(vec![task("1", &[])], Policy { flow, ..checked() }));
+        world.chores();
+        let unchanged = || AttemptOutcome::Done { change: None, touched: Vec::new().into() };
+        let pass = |world: &mut World, outcome| {
+            world.finish("1", outcome);
+            let fence = world.fence_of("1");
+            world.must(Command::FinishChecks { fence, results: check(true) });
+        };
+        pass(&mut world, done(100, &["a"]));
+        pass(&mut world, unchanged());
+        say_no(&mut world);
+        pass(&mut world, unchanged());
+        let subject = Subject::Merge(world.task("1").id);
+        assert_eq!(world.task("1").stage, Stage::Approval { subject });
+        assert!(!merges(&world), "{:?}", world.running);
+    }
+}
+
+/// In a journal from before a no of another review counted, nobody was asked: what it says of such
+/// a change is what happened to it.
+#[test]
+fn a_journal_without_the_question_goes_on_as_it_did() {
+    let mut world = queued(checked());
+    world.must(review(&world));
+    world.must(review(&world));
+    all(&mut world, C2, &Choice::Reject);
+    all(&mut world, C1, &Choice::Approve);
+    let mut state = State::default();
+    let asked = |record: &&Record| matches!(record.event, Event::ApprovalAsked { .. });
+    for record in world.journal.iter().filter(|record| !asked(record)) {
+        state.apply(&record.event, record.at);
+    }
+    assert_eq!(state.task(world.task("1").id).unwrap().stage, Stage::Queued);
 }
 
 /// A change whose review was cut short is not merged unseen.

@@ -12,8 +12,8 @@ use super::{Verdict, ensure};
 
 #[derive(Debug, Default)]
 pub(super) struct Reviews {
-    /// What the phases of a task left.
-    accepted: BTreeMap<TaskId, Commit>,
+    /// What the last attempt at a task left, or its phases.
+    current: BTreeMap<TaskId, Commit>,
     sitting: BTreeMap<CouncilId, (TaskId, Commit)>,
     /// Changes that their reviewers did not let pass.
     stopped: BTreeSet<TaskId>,
@@ -24,26 +24,26 @@ pub(super) struct Reviews {
 impl Reviews {
     pub(super) fn observe(&mut self, event: &Event) -> Verdict {
         match event {
-            Event::PhaseAccepted { task, change, .. } => {
-                let before = self.accepted.insert(*task, change.clone());
-                // What was said about an earlier phase's change is not said about this one.
+            Event::AttemptFinished { task, change, .. }
+            | Event::PhaseAccepted { task, change, .. } => {
+                let before = self.current.insert(*task, change.clone());
+                // What was said about another change is not said about this one.
                 if before.as_ref() != Some(change) {
                     self.renew(*task);
                 }
             }
             Event::ChangeRebased { task, change, .. } => {
                 self.renew(*task);
-                self.accepted.insert(*task, change.clone());
+                self.current.insert(*task, change.clone());
             }
-            Event::AttemptFinished { task, .. } => self.renew(*task),
             Event::RetryScheduled { task, from: Restart::Flow, .. }
             | Event::TaskRequeued { task, .. } => {
                 self.renew(*task);
-                self.accepted.remove(task);
+                self.current.remove(task);
             }
             Event::TaskMerged { task, .. } => {
                 self.renew(*task);
-                self.accepted.remove(task);
+                self.current.remove(task);
             }
             Event::Overridden { order, .. } => self.renew(order.task),
             Event::CouncilConvened { council, task, convocation, .. } => {
@@ -56,8 +56,14 @@ impl Reviews {
             }
             Event::CouncilDecided { council, .. } | Event::CouncilAbandoned { council, .. } => {
                 let reviewed = self.sitting.remove(council);
-                let current = reviewed.filter(|(task, of)| self.accepted.get(task) == Some(of));
+                let current = reviewed.filter(|(task, of)| self.current.get(task) == Some(of));
                 self.stopped.extend(current.map(|(task, _)| task));
+            }
+            Event::ApprovalRejected { subject: Subject::Merge(task), commit, .. }
+                if self.current.get(task) == Some(commit) =>
+            {
+                self.wanted.remove(task);
+                self.stopped.insert(*task);
             }
             Event::ApprovalGiven { subject: Subject::Merge(task), .. } => {
                 self.stopped.remove(task);
@@ -77,7 +83,7 @@ impl Reviews {
     }
 
     fn judge(&self, task: TaskId) -> Verdict {
-        let under = |of: &(TaskId, Commit)| of.0 == task && self.accepted.get(&task) == Some(&of.1);
+        let under = |of: &(TaskId, Commit)| of.0 == task && self.current.get(&task) == Some(&of.1);
         let open = self.sitting.values().any(under) && !self.wanted.contains(&task);
         ensure(!open, || format!("{task:?} is merged while its reviewers think"))?;
         let stopped = self.stopped.contains(&task) && !self.wanted.contains(&task);

@@ -463,17 +463,18 @@ fn head(conn: &Connection) -> Result<Head, Error> {
 /// Where the journal ends, and whose turn it is to append. Every append asks, so it is one question.
 fn look(conn: &Connection) -> Result<(Head, Epoch), Error> {
     let mut look = conn.prepare_cached(
-        "SELECT epoch, seq, hash FROM meta
-        LEFT JOIN journal ON seq = (SELECT max(seq) FROM journal)",
+        "SELECT meta.epoch, journal.seq, journal.hash FROM meta
+        LEFT JOIN journal ON journal.seq = (SELECT max(seq) FROM journal)",
     )?;
-    let look = look.query_row([], |row| {
+    let found = look.query_row([], |row| {
         let head = match row.get_ref(1)? {
             ValueRef::Null => Head::EMPTY,
             _ => Head { seq: seq(row, 1)?, hash: Hash(row.get(2)?) },
         };
         Ok((head, Epoch(unsigned(row, 0)?)))
     });
-    Ok(look?)
+    let nothing = || Error::Damaged { what: "the table meta is empty".into() };
+    found.optional()?.ok_or_else(nothing)
 }
 
 pub(super) fn epoch(conn: &Connection) -> Result<Epoch, Error> {

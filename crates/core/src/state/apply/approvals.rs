@@ -144,7 +144,9 @@ impl State {
 
     fn reject_gate_by(&mut self, subject: Subject, reason: &str, by: &Actor) {
         self.note_decision(subject);
-        let cause = self.approvals.gate(subject).map(|gate| Cause::of_gate(gate.mission, subject));
+        let gate = self.approvals.gate(subject);
+        let refused = gate.map(|gate| gate.commit.clone());
+        let cause = gate.map(|gate| Cause::of_gate(gate.mission, subject));
         self.approvals.rejected(subject, by.clone(), reason);
         self.settle_notice(cause, None);
         if let Subject::Rollback(first) = subject {
@@ -154,13 +156,16 @@ impl State {
             self.approvals.closed(subject);
             let message = format!("rejected by {by}: {reason}");
             let failure = Failure::new(FailureKind::ValidationFailed, &message);
-            self.with_task(task, |t| t.last_failure = Some(failure));
+            self.with_task(task, |t| {
+                t.last_failure = Some(failure);
+                t.disputed = refused;
+            });
             self.send_back(task);
         }
     }
 
-    /// The change of the last phase is not good enough: it is done again, from what the phases
-    /// before it left and with what is said against it.
+    /// The change of the last phase is not good enough: the phase is done again, on top of it and
+    /// with what is said against it.
     pub(in crate::state) fn send_back(&mut self, id: TaskId) {
         // Whoever is asked to do it again does the phase that was skipped, too.
         let phase = self.phase_of(id);

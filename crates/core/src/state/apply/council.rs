@@ -115,16 +115,22 @@ impl State {
 
     /// The council that looks at the change of a task, as long as it sits.
     pub(in crate::state) fn is_under_review(&self, id: TaskId) -> Option<CouncilId> {
-        let change = self.task(id)?.accepted.as_ref()?;
+        self.reviews_of(id).next()
+    }
+
+    /// All of them; one that is about to be called off is not waited for.
+    pub(in crate::state) fn reviews_of(&self, id: TaskId) -> impl Iterator<Item = CouncilId> {
+        let change = self.task(id).and_then(|task| task.accepted.as_ref());
         let councils = self.councils.of_task.get(&id).into_iter().flatten().copied();
-        let mut reviews = councils.filter(|council| {
+        councils.filter(move |council| {
             let session = self.councils.chamber.session(*council);
-            session.is_some_and(|session| {
-                let asked = &session.convocation.question;
-                session.is_sitting() && *asked == Question::Review { commit: change.clone() }
-            })
-        });
-        reviews.next()
+            let asked = session.filter(|session| session.is_sitting());
+            let reviewed = asked.and_then(|session| match &session.convocation.question {
+                Question::Review { commit } => Some(commit),
+                Question::Problem | Question::Drill { .. } => None,
+            });
+            reviewed.is_some() && reviewed == change && !self.councils.stale.contains(council)
+        })
     }
 
     /// What reviewers have against a change, for whoever does it again.
@@ -144,18 +150,14 @@ impl State {
         self.with_task(id, |task| task.last_failure = Some(failure));
     }
 
-    /// A review ends without a yes. A change that was blocked on its way to be merged, or that waits
-    /// for another review, is not to go on as if nobody had looked.
+    /// A review ends without a yes. Whether its change waits for it or for something else: it is not
+    /// to be merged as if nobody had looked.
     fn note_dispute(&mut self, id: TaskId, council: CouncilId) {
         let Some(session) = self.councils.chamber.session(council) else { return };
         let Question::Review { commit } = session.convocation.question.clone() else { return };
         self.with_task(id, |task| {
-            let held_up = match task.stage {
-                Stage::Blocked { .. } => task.was_queued,
-                Stage::Review { council: awaited } => awaited != council,
-                _ => false,
-            };
-            if held_up && task.accepted.as_ref() == Some(&commit) {
+            let at_gate = matches!(&task.stage, Stage::Gating { change } if *change == commit);
+            if at_gate || task.accepted.as_ref() == Some(&commit) {
                 task.disputed = Some(commit);
             }
         });
@@ -168,9 +170,10 @@ impl State {
         if task.stage != (Stage::Review { council }) {
             return;
         }
-        let then = after_review(verdict, task, &mission.policy.reviews);
+        let then = after_review(verdict, task.reviews, &mission.policy.reviews);
         self.with_task(id, |task| task.reviews.held(0));
         match then {
+            // If others did not agree, the question to a person follows and takes it out again.
             AfterReview::Merge => self.queue_or_wait(id),
             AfterReview::SendBack => self.send_back(id),
             // The question to them follows.

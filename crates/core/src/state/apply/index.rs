@@ -91,16 +91,18 @@ impl State {
         effect: Effect,
     ) {
         self.fences_given = self.fences_given.max(fence.0);
+        let of_queue = match &live {
+            Live::Chore { chore, .. } => Some(*chore).filter(|chore| chore.is_of_queue()),
+            Live::Attempt(_) => None,
+        };
+        let is_new = self.live.insert(fence, live).is_none();
         // What is in flight says nothing about what is wanted.
         if let Some(mission) = self.mission_mut(mission) {
-            mission.live += 1;
-            if let Live::Chore { chore, .. } = &live
-                && chore.is_of_queue()
-            {
-                mission.merging.running.insert(fence, *chore);
+            mission.live += u32::from(is_new);
+            if let Some(chore) = of_queue {
+                mission.merging.running.insert(fence, chore);
             }
         }
-        self.live.insert(fence, live);
         self.due.insert(fence, effect);
     }
 
@@ -165,13 +167,14 @@ impl State {
         }
     }
 
-    /// For what no set of missions speaks of; everything else passes `with_mission`.
+    /// For what no set of missions speaks of; everything that one does speak of passes
+    /// `with_mission`.
     fn mission_mut(&mut self, id: MissionId) -> Option<&mut Mission> {
         self.missions.get_mut((id.0 as usize).wrapping_sub(1))
     }
 
-    /// Every change of a mission passes here, so the sets of missions that want something are
-    /// right afterwards.
+    /// Every change of what a mission wants passes here, so the sets of missions that want something
+    /// are right afterwards.
     pub(in crate::state) fn with_mission(
         &mut self,
         id: MissionId,
