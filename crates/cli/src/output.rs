@@ -153,6 +153,9 @@ impl From<kapelle_store::Error> for Problem {
                 "run any command that changes something, such as kapelle run --resume; a backup is made first"
             }
             Error::NotPlainFile { .. } => "remove the link; state files must be plain files",
+            Error::Setting { setting: "journal_mode", .. } => {
+                "put the state folder on a disk of this machine: a log needs memory that is shared with its readers"
+            }
             Error::Setting { .. } => {
                 "let the database sync its writes, or choose [store] durability = \"normal\""
             }
@@ -175,6 +178,15 @@ impl From<kapelle_store::Error> for Problem {
                     "another Kapelle leads this project now: {error}"
                 ))
                 .hint("kapelle status says which; nothing that was acknowledged is lost");
+            }
+            Error::NotAStore { .. } => {
+                "choose another file in [store] url; this one stays as it is"
+            }
+            Error::NoStore { .. } => {
+                "is [store] url right? A store is made by the first kapelle run"
+            }
+            Error::Io { .. } | Error::Database { .. } => {
+                "kapelle doctor says how the store is; what was acknowledged is in the journal"
             }
             _ => return problem,
         };

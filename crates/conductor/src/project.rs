@@ -24,7 +24,7 @@ use crate::clock;
 use crate::handle::{Committed, Handle, channel};
 use crate::host::{Driver, Host};
 use crate::room::Room;
-use crate::turn::{Conductor, start};
+use crate::turn::{Conductor, close_blocking, start};
 
 /// What a page shows of the past when it is opened.
 const RECENT_RECORDS_MAX: usize = 500;
@@ -157,7 +157,7 @@ pub fn record(dir: &Path, store: &Location, command: Command) -> Result<(), crat
         let _ = done.send(result);
     });
     durable.recv().map_err(|_| crate::Error::Stopped)??;
-    writer.close()?;
+    close_blocking(writer)?;
     for (_, reply) in engine.committed(batch).replies {
         reply?;
     }

@@ -326,10 +326,15 @@ async fn sleep_until(at: Option<Timestamp>, now: Timestamp) {
     }
 }
 
-/// Closing waits for the projections; off the loop's thread, because it blocks.
+/// Off the loop's thread, because it blocks.
 async fn close(writer: Writer) -> Result<(), Error> {
-    let closed = tokio::task::spawn_blocking(move || writer.close()).await;
-    match closed.map_err(|_| Error::Stopped)? {
+    let closed = tokio::task::spawn_blocking(move || close_blocking(writer)).await;
+    closed.map_err(|_| Error::Stopped)?
+}
+
+/// Closing waits for the projections.
+pub(crate) fn close_blocking(writer: Writer) -> Result<(), Error> {
+    match writer.close() {
         Err(gone @ kapelle_store::Error::WriterGone) => Err(Error::Store(gone)),
         // Only the tables for people are behind: they say so, and the next start catches up. What
         // was answered is in the journal.

@@ -398,6 +398,21 @@ fn a_store_that_is_lost_in_mid_mission_ends_the_run_with_its_reason() {
     fixture.assert_nothing_runs();
 }
 
+/// What is in the journal has been said, whoever keeps the tables from telling it.
+#[test]
+fn an_order_that_is_recorded_is_not_refused_because_of_locked_tables() {
+    let fixture = Fixture::with_agent("sleep 1000");
+    let mut run = fixture.start_run(&["work", "--yes"]);
+    run.line_with("Executing");
+    run.interrupt();
+    run.ended().expect(130);
+    let tables = Connection::open(fixture.repo().join(".kapelle/store.tables.db")).unwrap();
+    tables.execute_batch("BEGIN IMMEDIATE").unwrap();
+    fixture.kapelle(&["pause", "--reason", "lunch"]).expect(0);
+    drop(tables);
+    assert_eq!(fixture.json(&["status"])[0]["status"], "paused");
+}
+
 /// A start that cannot write says why, not only that nobody answers.
 #[test]
 fn a_store_that_takes_nothing_from_the_start_says_why() {

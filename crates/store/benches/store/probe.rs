@@ -40,7 +40,7 @@ struct Sqlite(Connection);
 pub fn sqlite(path: &Path) -> Box<dyn Probe> {
     let conn = Connection::open(path).unwrap();
     conn.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;
         CREATE TABLE journal (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, epoch INTEGER NOT NULL,
             body TEXT NOT NULL, hash BLOB NOT NULL) STRICT;",
     )
@@ -72,7 +72,7 @@ struct Postgres {
 pub fn postgres(url: &str) -> Box<dyn Probe> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let table = format!("probe{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let (client, insert) = runtime.block_on(async {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
         tokio::spawn(connection);

@@ -323,14 +323,19 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
 /// for a snapshot has the same in mind.
 fn refuse_linked_companions(path: &Path) -> Result<(), Error> {
     for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half", "-complaint"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(ending);
-        let companion = PathBuf::from(name);
+        let companion = companion(path, ending);
         if fs::symlink_metadata(&companion).is_ok_and(|found| !found.is_file()) {
             return Err(Error::NotPlainFile { path: companion });
         }
     }
     Ok(())
+}
+
+/// A file that belongs to the one in `path`.
+fn companion(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
 }
 
 /// Makes sure that there is a file which only its owner can read.
@@ -353,13 +358,17 @@ fn create(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// For a file that is known to be ours: one of somebody else is not ours to close.
+/// For a file that is known to be ours: one of somebody else is not ours to close. SQLite makes its
+/// log with the mode that the file has when it is first read, so that may have to be closed too.
 fn close_to_others(path: &Path) -> Result<(), Error> {
-    let found = fs::metadata(path).map_err(Error::io(path))?.permissions();
-    if found.mode() & 0o777 == MODE {
-        return Ok(());
+    for file in [path.to_owned(), companion(path, "-wal"), companion(path, "-shm")] {
+        let Ok(found) = fs::symlink_metadata(&file) else { continue };
+        if found.permissions().mode() & 0o777 != MODE {
+            let mode = fs::Permissions::from_mode(MODE);
+            fs::set_permissions(&file, mode).map_err(Error::io(&file))?;
+        }
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(Error::io(path))
+    Ok(())
 }
 
 /// A new file that nobody else can read, and that is there after a power cut.

@@ -185,7 +185,10 @@ impl Sqlite {
 impl Journal for Sqlite {
     fn claim_epoch(&mut self) -> Result<Epoch, Error> {
         let claim = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch";
-        let epoch = Epoch(self.conn.query_row(claim, [], |row| unsigned(row, 0))?);
+        // In a transaction that is seen to end: a claim that did not reach the disk is none.
+        let claimed =
+            self.in_transaction(|tx| Ok(tx.query_row(claim, [], |row| unsigned(row, 0))?));
+        let epoch = Epoch(claimed?);
         // From here on, nobody else writes what is changed now.
         schema::migrate(&mut self.conn, &self.path)?;
         if tables::are_beside_journal(&self.conn)? {

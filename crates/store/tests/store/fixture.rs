@@ -124,6 +124,15 @@ impl Place {
         raw.execute_batch(&format!("{triggers}; {sql}")).unwrap();
     }
 
+    /// The search begins again.
+    pub fn forget_search(&self) {
+        let harm = "DELETE FROM search_watermark";
+        match self.location.path() {
+            Some(path) => drop(Connection::open(path).unwrap().execute(harm, []).unwrap()),
+            None => self.change(harm),
+        }
+    }
+
     /// A person's SQL client that has locked tables, until it is dropped.
     pub fn lock_tables(&self) -> TablesLock {
         match self.location.path() {

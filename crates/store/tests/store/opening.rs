@@ -20,9 +20,21 @@ fn only_the_owner_can_read_a_store() {
         let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
+}
+
+/// A copy of a backup may be readable for all, and its log is made as readable as the file is then.
+#[test]
+fn a_store_that_others_can_read_is_closed_to_them_with_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    drop(fixture::filled(&path, &fixture::history(1, 0), 10));
+    assert!(!dir.path().join("db-wal").exists(), "it would not be made anew");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    Sqlite::open(&path).unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let _store = Sqlite::open(&path).unwrap();
+    for name in ["db", "db-wal", "db-shm"] {
+        let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
 }
 
 /// An older binary must not write what it does not understand, nor change a byte of it.

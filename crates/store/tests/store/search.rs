@@ -229,7 +229,7 @@ fn what_could_not_be_made_searchable_is_told_by_tables_that_are_made_anew() {
             noted("damage");
         }
         refuse_documents(&place);
-        forget_how_far(&place);
+        place.forget_search();
         let failed = rebuild(&place.location).unwrap_err().to_string();
         assert!(failed.contains("there is no room"), "{}: {failed}", place.name);
         noted("a rebuild that failed");
@@ -288,15 +288,6 @@ fn accept_documents(place: &Place) {
     Connection::open(path).unwrap().execute_batch("DROP TRIGGER refuse").unwrap();
 }
 
-/// The search begins again.
-fn forget_how_far(place: &Place) {
-    let harm = "DELETE FROM search_watermark";
-    match place.location.path() {
-        Some(path) => drop(Connection::open(path).unwrap().execute(harm, []).unwrap()),
-        None => place.change(harm),
-    }
-}
-
 /// Whoever removes the mark makes the search begin again, and not at the same place for ever.
 #[test]
 fn a_search_without_its_mark_gets_to_the_end_again() {
@@ -304,7 +295,7 @@ fn a_search_without_its_mark_gets_to_the_end_again() {
     assert!(records.len() > 600, "{}", records.len());
     for place in fixture::places() {
         fixture::write(&place.location, &records, 100);
-        forget_how_far(&place);
+        place.forget_search();
         fixture::write(&place.location, &[], 1);
         let reader = Reader::open(&place.location).unwrap();
         assert_eq!(reader.searchable().unwrap(), Seq(records.len() as u64), "{}", place.name);
