@@ -2,7 +2,8 @@
 //!
 //! A task whose retries are used up waits while models of other families think about it. What they
 //! agree on goes back to its agent as advice: the task begins anew, and its checks decide. What a
-//! person or an orchestrator calls by hand holds nothing up.
+//! person or an orchestrator calls by hand holds nothing up, but for a review: its change is not
+//! merged before it has ended, nor without a person if it did not agree.
 //!
 //! Invariants: nobody is asked before the money is reserved, and what was reserved is charged or
 //! given back when the council ends, in whichever way. No verdict lands anything.

@@ -303,7 +303,8 @@ impl State {
         self.sync_stages(id);
     }
 
-    /// Whether what is in flight is still what the queue wants, to the letter.
+    /// Whether what is in flight is still what the queue wants, to the letter. A reversal may be on
+    /// top of an older branch: if it does not fit, it is written anew.
     fn is_wanted(&self, mission: &Mission, fence: Fence, chore: Chore) -> bool {
         let merging = &mission.merging;
         let work = || merging.queue.as_ref()?.work(duty_of(chore)?);
