@@ -117,8 +117,8 @@ pub struct Task {
     /// What became of its criteria at the last gate (TDD-13).
     #[serde(default)]
     pub done: Done,
-    /// Its change, if reviewers or people did not agree to it: if it is to be merged as it is, a
-    /// person is asked.
+    /// Its change, if reviewers did not agree to it: if it is to be merged as it is, a person is
+    /// asked.
     #[serde(default)]
     pub disputed: Option<Commit>,
     /// By councils, before it is merged (TDD-11).
@@ -286,9 +286,9 @@ impl Task {
         Usd::micros(known.div_ceil(u64::from(self.attempts.max(1))))
     }
 
-    /// Whether somebody has looked at this change of it and did not agree to it.
-    pub(crate) fn is_disputed(&self, change: &Commit) -> bool {
-        self.disputed.as_ref() == Some(change)
+    /// Whether reviewers did not agree to this change of it.
+    pub(crate) fn is_disputed(&self, change: Option<&Commit>) -> bool {
+        change.is_some() && self.disputed.as_ref() == change
     }
 
     /// What the phases left is not built upon.

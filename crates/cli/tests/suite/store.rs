@@ -172,14 +172,6 @@ fn an_export_that_could_not_be_written_leaves_nothing() {
     fixture.kapelle(&["export", "--out", out.to_str().unwrap()]).expect(0);
 }
 
-/// The first page of the journal, when all of it is in the file.
-fn page_of_journal(path: &std::path::Path) -> u64 {
-    let raw = Connection::open(path).unwrap();
-    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
-    let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'journal'";
-    raw.query_row(page, [], |row| row.get::<_, i64>(0)).unwrap().unsigned_abs()
-}
-
 /// From a file to a server, a mission there, and back again.
 #[test]
 fn a_project_moves_to_postgres_works_there_and_comes_back() {
@@ -319,9 +311,13 @@ fn a_record_that_is_gone_or_no_text_is_named_by_every_command() {
 fn a_store_that_cannot_be_read_is_no_broken_chain() {
     let fixture = delivered();
     let path = fixture.repo().join(".kapelle/store.db");
-    let page = page_of_journal(&path);
+    let raw = Connection::open(&path).unwrap();
+    raw.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
+    let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'journal'";
+    let page: i64 = raw.query_row(page, [], |row| row.get(0)).unwrap();
+    drop(raw);
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    file.write_all_at(&[0xff; 4096], (page - 1) * 4096).unwrap();
+    file.write_all_at(&[0xff; 4096], (page.unsigned_abs() - 1) * 4096).unwrap();
     for command in [["audit", "verify"].as_slice(), &["status"], &["run", "--resume"]] {
         fixture.kapelle(command).expect(6).says("the store is damaged").says("kapelle import FILE");
     }

@@ -116,7 +116,7 @@ impl State {
     }
 
     /// What people are asked or told about a change after its last phase: by the rules, or because
-    /// somebody did not agree to this very change.
+    /// reviewers did not agree to this very change.
     pub(super) fn ask_to_merge(
         &self,
         (task, mission): (&Task, &Mission),
@@ -129,7 +129,7 @@ impl State {
         let subject = Subject::Merge(task.id);
         let asked = ask((task, mission), (Action::Merge, subject), (change, touched), now);
         match asked {
-            None | Some(Event::WentAhead { .. }) if task.is_disputed(change) => {
+            None | Some(Event::WentAhead { .. }) if task.is_disputed(Some(change)) => {
                 Some(ask_about((task, mission), change, now))
             }
             asked => asked,

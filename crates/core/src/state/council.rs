@@ -461,7 +461,7 @@ impl State {
         (council, verdict): (CouncilId, &Verdict),
         now: Timestamp,
     ) -> Vec<Event> {
-        let disputed = task.accepted.as_ref().is_some_and(|change| task.is_disputed(change));
+        let disputed = task.is_disputed(task.accepted.as_ref());
         let last = || self.reviews_of(task.id).all(|other| other == council);
         match after_review(verdict, task.reviews, &mission.policy.reviews) {
             AfterReview::AskPerson => self.ask_about_merge((task, mission), now),

@@ -316,8 +316,7 @@ impl State {
     /// A change that goes back to the merge queue, and that reviewers did not agree to meanwhile, is
     /// for a person.
     fn ask_about_dispute(&self, task: &Task, now: Timestamp) -> Vec<Event> {
-        let disputed = task.accepted.as_ref().is_some_and(|change| task.is_disputed(change));
-        let disputed = disputed && task.was_queued;
+        let disputed = task.was_queued && task.is_disputed(task.accepted.as_ref());
         match self.mission(task.mission).filter(|_| disputed) {
             Some(mission) => self.ask_about_merge((task, mission), now),
             None => Vec::new(),

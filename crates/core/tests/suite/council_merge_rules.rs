@@ -25,17 +25,38 @@ use crate::fixture::{M1, World, ann, check, checked, commit, done, failed, open,
 const C1: CouncilId = CouncilId(1);
 const C2: CouncilId = CouncilId(2);
 
-/// A world whose first task has passed its gate and waits in the merge queue.
-fn queued(policy: Policy) -> World {
+/// A world whose first task is at its gate.
+fn at_gate(policy: Policy) -> World {
     let mut world = World::empty();
     rule(&mut world, settings(|_| {}));
     world.must(open(vec![task("1", &[]), task("2", &[])], policy));
     world.chores();
     world.finish("1", done(100, &["a"]));
+    world
+}
+
+/// Its checks pass.
+fn pass_gate(world: &mut World) {
     let fence = world.fence_of("1");
     world.must(Command::FinishChecks { fence, results: check(true) });
+}
+
+/// A world whose first task has passed its gate and waits in the merge queue.
+fn queued(policy: Policy) -> World {
+    let mut world = at_gate(policy);
+    pass_gate(&mut world);
     assert!(matches!(world.task("1").stage, Stage::Merging { checked: false, .. }));
     world
+}
+
+/// It waits for a person, and is merged when that one says yes.
+fn is_for_a_person(world: &mut World, name: &str, change: u64) {
+    let subject = Subject::Merge(world.task(name).id);
+    assert_eq!(world.task(name).stage, Stage::Approval { subject });
+    assert!(!merges(world), "{:?}", world.running);
+    world.must(Command::Approve { subject, commit: commit(change), by: ann() });
+    world.chores();
+    assert_eq!(world.status(name), Status::Completed);
 }
 
 fn review(world: &World) -> Command {
@@ -96,14 +117,9 @@ fn a_review_that_says_no_stops_the_merge_and_sends_the_task_back() {
 /// A review that began while the checks ran holds the change as soon as it would be merged.
 #[test]
 fn a_review_that_began_before_the_gate_holds_the_merge() {
-    let mut world = World::empty();
-    rule(&mut world, settings(|_| {}));
-    world.must(open(vec![task("1", &[])], checked()));
-    world.chores();
-    world.finish("1", done(100, &["a"]));
+    let mut world = at_gate(checked());
     world.must(by_hand(&world, Question::Review { commit: commit(100) }, &[]));
-    let fence = world.fence_of("1");
-    world.must(Command::FinishChecks { fence, results: check(true) });
+    pass_gate(&mut world);
     assert!(!merges(&world));
     assert!(matches!(world.task("1").stage, Stage::Review { council: C1 }));
 }
@@ -301,14 +317,9 @@ fn a_change_that_was_rejected_while_it_was_blocked_waits_for_a_person() {
     let outcome = RewriteOutcome::Conflict { paths: vec!["a".into()] };
     world.now = world.now.plus_ms(60_000);
     world.must(Command::FinishRewrite { fence, outcome });
-    let subject = Subject::Merge(second);
-    assert_eq!(world.task("2").stage, Stage::Approval { subject });
-    let opened_at = world.state().approvals().gate(subject).unwrap().opened_at;
-    assert_eq!(opened_at, world.now, "nobody waited before they were asked");
-    assert!(!merges(&world), "{:?}", world.running);
-    world.must(Command::Approve { subject, commit: commit(101), by: ann() });
-    world.chores();
-    assert_eq!(world.status("2"), Status::Completed);
+    let gate = world.state().approvals().gate(Subject::Merge(second)).unwrap();
+    assert_eq!(gate.opened_at, world.now, "nobody waited before they were asked");
+    is_for_a_person(&mut world, "2", 101);
 }
 
 /// Seed 47662: people can ask two councils about one change. It waits for the first; a no of the
@@ -322,31 +333,17 @@ fn a_change_that_one_of_two_reviews_rejected_waits_for_a_person() {
     all(&mut world, C2, &Choice::Reject);
     assert!(matches!(world.task("1").stage, Stage::Review { council: C1 }));
     all(&mut world, C1, &Choice::Approve);
-    let subject = Subject::Merge(world.task("1").id);
-    assert_eq!(world.task("1").stage, Stage::Approval { subject });
-    assert!(!merges(&world), "{:?}", world.running);
-    world.must(Command::Approve { subject, commit: commit(100), by: ann() });
-    world.chores();
-    assert_eq!(world.status("1"), Status::Completed);
+    is_for_a_person(&mut world, "1", 100);
 }
 
 /// A no counts, also if it comes before the change could be merged.
 #[test]
 fn a_change_that_was_rejected_at_its_gate_waits_for_a_person() {
-    let mut world = World::empty();
-    rule(&mut world, settings(|_| {}));
-    world.must(open(vec![task("1", &[])], checked()));
-    world.chores();
-    world.finish("1", done(100, &["a"]));
+    let mut world = at_gate(checked());
     world.must(by_hand(&world, Question::Review { commit: commit(100) }, &[]));
     all(&mut world, C1, &Choice::Reject);
-    let fence = world.fence_of("1");
-    world.must(Command::FinishChecks { fence, results: check(true) });
-    let subject = Subject::Merge(world.task("1").id);
-    assert_eq!(world.task("1").stage, Stage::Approval { subject });
-    world.must(Command::Approve { subject, commit: commit(100), by: ann() });
-    world.chores();
-    assert_eq!(world.status("1"), Status::Completed);
+    pass_gate(&mut world);
+    is_for_a_person(&mut world, "1", 100);
 }
 
 /// A phase that may leave everything as it is brings the same commit back, which nobody wanted.
@@ -365,24 +362,16 @@ fn a_rejected_change_that_comes_back_as_it_was_waits_for_a_person() {
         world.must(Command::Reject { subject, commit, reason, by: ann() });
     };
     for say_no in [reject as fn(&mut World), turn_down] {
-        let flow = vec![Phase::Green, Phase::Verify];
-        let mut world = World::empty();
-        rule(&mut world, settings(|_| {}));
-        world.must(open(vec![task("1", &[])], Policy { flow, ..checked() }));
-        world.chores();
-        let unchanged = || AttemptOutcome::Done { change: None, touched: Vec::new().into() };
-        let pass = |world: &mut World, outcome| {
-            world.finish("1", outcome);
-            let fence = world.fence_of("1");
-            world.must(Command::FinishChecks { fence, results: check(true) });
+        let leave_as_it_is = |world: &mut World| {
+            world.finish("1", AttemptOutcome::Done { change: None, touched: Vec::new().into() });
+            pass_gate(world);
         };
-        pass(&mut world, done(100, &["a"]));
-        pass(&mut world, unchanged());
+        let mut world = at_gate(Policy { flow: vec![Phase::Green, Phase::Verify], ..checked() });
+        pass_gate(&mut world);
+        leave_as_it_is(&mut world);
         say_no(&mut world);
-        pass(&mut world, unchanged());
-        let subject = Subject::Merge(world.task("1").id);
-        assert_eq!(world.task("1").stage, Stage::Approval { subject });
-        assert!(!merges(&world), "{:?}", world.running);
+        leave_as_it_is(&mut world);
+        is_for_a_person(&mut world, "1", 100);
     }
 }
 

@@ -361,14 +361,22 @@ fn create(path: &Path) -> Result<(), Error> {
 /// For a file that is known to be ours: one of somebody else is not ours to close. SQLite makes its
 /// log with the mode that the file has when it is first read, so that may have to be closed too.
 fn close_to_others(path: &Path) -> Result<(), Error> {
-    for file in [path.to_owned(), companion(path, "-wal"), companion(path, "-shm")] {
-        let Ok(found) = fs::symlink_metadata(&file) else { continue };
-        if found.permissions().mode() & 0o777 != MODE {
-            let mode = fs::Permissions::from_mode(MODE);
-            fs::set_permissions(&file, mode).map_err(Error::io(&file))?;
+    close_file(path).map_err(Error::io(path))?;
+    for file in ["-wal", "-shm"].map(|ending| companion(path, ending)) {
+        match close_file(&file) {
+            // Whoever used it last took it along.
+            Err(gone) if gone.kind() == ErrorKind::NotFound => {}
+            closed => closed.map_err(Error::io(&file))?,
         }
     }
     Ok(())
+}
+
+fn close_file(path: &Path) -> io::Result<()> {
+    if fs::metadata(path)?.permissions().mode() & 0o777 == MODE {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(MODE))
 }
 
 /// A new file that nobody else can read, and that is there after a power cut.

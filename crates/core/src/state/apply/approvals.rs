@@ -144,9 +144,7 @@ impl State {
 
     fn reject_gate_by(&mut self, subject: Subject, reason: &str, by: &Actor) {
         self.note_decision(subject);
-        let gate = self.approvals.gate(subject);
-        let refused = gate.map(|gate| gate.commit.clone());
-        let cause = gate.map(|gate| Cause::of_gate(gate.mission, subject));
+        let cause = self.approvals.gate(subject).map(|gate| Cause::of_gate(gate.mission, subject));
         self.approvals.rejected(subject, by.clone(), reason);
         self.settle_notice(cause, None);
         if let Subject::Rollback(first) = subject {
@@ -156,10 +154,7 @@ impl State {
             self.approvals.closed(subject);
             let message = format!("rejected by {by}: {reason}");
             let failure = Failure::new(FailureKind::ValidationFailed, &message);
-            self.with_task(task, |t| {
-                t.last_failure = Some(failure);
-                t.disputed = refused;
-            });
+            self.with_task(task, |t| t.last_failure = Some(failure));
             self.send_back(task);
         }
     }
