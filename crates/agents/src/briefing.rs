@@ -90,7 +90,7 @@ impl Briefing {
                 kind: failure.kind,
                 message: failure.message.clone(),
             }),
-            resume_data: task.resume.clone(),
+            resume_data: task.resume.as_deref().cloned(),
         })
     }
 }

@@ -130,19 +130,19 @@ impl Ledger {
         self.reserve_once(request, Meanwhile::Nothing, now)
     }
 
-    /// The same, once a reservation has been given back.
-    pub fn reserve_after(
+    /// Whether it could be reserved, and out of which pool, once a reservation has been given back.
+    pub fn may_reserve_after(
         &self,
         request: &Request,
         ended: Option<ReservationId>,
         now: Timestamp,
-    ) -> Result<Reservation, Refusal> {
+    ) -> Result<Option<Pool>, Refusal> {
         let meanwhile = ended.map_or(Meanwhile::Nothing, Meanwhile::GivenBack);
-        self.reserve_once(request, meanwhile, now)
+        self.may_reserve(request, meanwhile, now)
     }
 
-    /// The same, once a bill has been paid: it may be more than what was set aside for it. What is
-    /// left of its reservation stays reserved.
+    /// What could be reserved once a bill has been paid: it may be more than what was set aside
+    /// for it. What is left of its reservation stays reserved.
     pub fn reserve_behind(
         &self,
         request: &Request,
@@ -158,23 +158,8 @@ impl Ledger {
         meanwhile: Meanwhile<'_>,
         now: Timestamp,
     ) -> Result<Reservation, Refusal> {
-        self.may_open(request.unit, request.usd)?;
+        let pool = self.may_reserve(request, meanwhile, now)?;
         let Request { account, unit, usd, estimate, tokens } = request;
-        if Span::Day.number(now) < self.purses.closed_days {
-            return Err(Refusal::DayClosed);
-        }
-        let session = self.session.number;
-        let scopes = purses::scopes(account, now, session, None);
-        let asked = |scope: Scope| scope.weighs(*usd, *estimate);
-        let over = scopes.list().into_iter().flatten();
-        let over = over.filter_map(|scope| self.over_once(scope, asked(scope), meanwhile));
-        // Of equals the first: the narrower scope.
-        if let Some((_, refusal)) = over.min_by_key(|(free, _)| *free) {
-            return Err(refusal);
-        }
-        let more = self.tokens_behind(meanwhile);
-        self.tokens.check(&self.policy.tokens, account.mission, (*tokens, more), now)?;
-        let pool = self.draw(account, *usd, meanwhile, now)?;
         Ok(Reservation {
             id: self.next,
             parent: None,
@@ -184,9 +169,38 @@ impl Ledger {
             estimate: *estimate,
             tokens: *tokens,
             pool,
-            session,
+            session: self.session.number,
             at: now,
         })
+    }
+
+    /// The pool that it would come from, if all scopes have room for it.
+    fn may_reserve(
+        &self,
+        request: &Request,
+        meanwhile: Meanwhile<'_>,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, Refusal> {
+        self.may_open(request.unit, request.usd)?;
+        let Request { account, usd, estimate, tokens, .. } = request;
+        if Span::Day.number(now) < self.purses.closed_days {
+            return Err(Refusal::DayClosed);
+        }
+        let scopes = purses::scopes(account, now, self.session.number, None).list();
+        let asked = |scope: Scope| scope.weighs(*usd, *estimate);
+        let scopes = scopes.iter().flatten().copied();
+        let all_have_room =
+            scopes.clone().all(|scope| self.has_room(scope, asked(scope), meanwhile));
+        if !all_have_room {
+            let over = scopes.filter_map(|scope| self.over_once(scope, asked(scope), meanwhile));
+            // Of equals the first: the narrower scope.
+            if let Some((_, refusal)) = over.min_by_key(|(free, _)| *free) {
+                return Err(refusal);
+            }
+        }
+        let more = self.tokens_behind(meanwhile);
+        self.tokens.check(&self.policy.tokens, account.mission, (*tokens, more), now)?;
+        self.draw(account, *usd, meanwhile, now)
     }
 
     /// A part of what is reserved already. It moves money within its whole, so only the cap of a
@@ -268,18 +282,26 @@ impl Ledger {
         self.over_once(scope, asked, Meanwhile::Nothing)
     }
 
+    /// Asked for every attempt and of every scope, and the answer is nearly always yes.
+    fn has_room(&self, scope: Scope, asked: Usd, meanwhile: Meanwhile<'_>) -> bool {
+        self.cap(scope).is_none_or(|cap| {
+            let committed = self.purse_once(scope, meanwhile).committed();
+            committed <= cap && asked <= cap.saturating_sub(committed)
+        })
+    }
+
     fn over_once(
         &self,
         scope: Scope,
         asked: Usd,
         meanwhile: Meanwhile<'_>,
     ) -> Option<(Usd, Refusal)> {
+        if self.has_room(scope, asked, meanwhile) {
+            return None;
+        }
         let cap = self.cap(scope)?;
         let purse = self.purse_once(scope, meanwhile);
         let free = cap.saturating_sub(purse.committed());
-        if asked <= free && purse.committed() <= cap {
-            return None;
-        }
         let resets_at = scope.span().map(|(span, number)| span.starts_at(number + 1));
         let Purse { spent, reserved, .. } = purse;
         let limit = Limit::of(scope);
@@ -360,7 +382,7 @@ impl Ledger {
         }
         let day = Span::Day.number(now);
         let mut open = Pool::open_to(account.purpose, account.priority).iter().copied();
-        match open.find(|pool| self.over_once(Scope::Pool(day, *pool), usd, meanwhile).is_none()) {
+        match open.find(|pool| self.has_room(Scope::Pool(day, *pool), usd, meanwhile)) {
             Some(pool) => Ok(Some(pool)),
             None => Err(Refusal::PoolsEmpty {
                 asked: usd,

@@ -280,6 +280,10 @@ impl Mission {
 
     /// The wave that a task is part of.
     pub(crate) fn wave_of(&self, task: &Task) -> Option<&Wave> {
+        // Most missions have none, and that is known without a look at the plan.
+        if self.waves.is_empty() {
+            return None;
+        }
         self.waves.get(task.plan.wave.as_ref()?)
     }
 

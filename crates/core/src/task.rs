@@ -25,89 +25,111 @@ use crate::routing::{Failed, Lineage, Tier};
 use crate::status::Status;
 use crate::time::Timestamp;
 
+/// Laid out by hand. A command comes to a task that was left alone for long, and what it waits for is
+/// memory: what the life of every task reads and writes comes first, what only some tasks have comes
+/// last, and of what is large and rare there is a pointer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[repr(C, align(64))]
 pub struct Task {
     pub id: TaskId,
     pub mission: MissionId,
-    pub plan: Arc<PlannedTask>,
-    pub dependencies: Vec<TaskId>,
-    pub dependents: Vec<TaskId>,
     /// Dependencies that are not merged yet.
     pub waits_for: u32,
-    /// The plan's, until a person sets another.
-    pub priority: Priority,
-    /// What the plan expects it to touch.
-    pub files: Arc<[Arc<str>]>,
-    pub stage: Stage,
+    pub attempts: u32,
     /// Index into the mission's flow.
     pub phase: usize,
+    pub plan: Arc<PlannedTask>,
+    /// What the plan expects it to touch.
+    pub files: Arc<[Arc<str>]>,
+    /// Attempts at it in a row that were lost with their host.
+    #[serde(default)]
+    pub lost: u32,
+    /// Questions in a row that the configuration answered.
+    #[serde(default)]
+    pub told: u32,
+    /// The plan's, until a person sets another.
+    pub priority: Priority,
     /// An attempt was made since it was last pending.
     pub started: bool,
     /// A failure is being worked off; until the change reaches the merge queue.
     pub retrying: bool,
+    /// One of its agents said that git alone cannot take its work back (GIT-20).
+    #[serde(default)]
+    pub irreversible: bool,
+    /// Whether it had all that a merge needs when it was blocked.
+    #[serde(default)]
+    pub was_queued: bool,
+    /// Of the model that made the latest attempt.
+    pub tier: Option<Tier>,
+    /// The best model that failed at it, where a better one might not have. A task is as hard
+    /// after a question or in its next phase as before; only a person who brings it back to life
+    /// may have made it easier.
+    #[serde(default)]
+    pub outgrown: Option<Failed>,
+    pub stage: Stage,
+    pub dependencies: Vec<TaskId>,
+    pub dependents: Vec<TaskId>,
+    /// Unfinished work of an attempt that stopped to ask.
+    pub unfinished: Option<Box<Commit>>,
     /// Up to this phase its work is done once more, because it failed: attempts at these phases
     /// are paid as retries (RET-08). Unlike `retrying` it is no word for people: a question or
     /// an order does not make failed work new, and a phase that was never tried is no retry.
     #[serde(default)]
     pub failed_up_to: Option<usize>,
-    pub attempts: u32,
+    pub hardship: Option<Box<Hardship>>,
+    pub checklist: Option<Box<Checklist>>,
+    /// The files that its attempts changed since it last began, in order.
+    pub touched: Arc<Vec<String>>,
+    /// Why its host could not make the last attempt, if it was that. The task is not to blame, so
+    /// neither its agents nor its story hear of it.
+    #[serde(default)]
+    pub host_failure: Option<Box<str>>,
+    /// Who last worked on it, one of each role; the latest comes last.
+    pub agents: Vec<AgentId>,
+    /// What each accepted phase left.
+    pub accepted_by_phase: Vec<(usize, Commit)>,
+    pub started_at: Option<Timestamp>,
+    /// Those of them that were tests when a phase showed that they fail: later ones leave them.
+    #[serde(default)]
+    pub frozen: Arc<BTreeSet<String>>,
+    pub resume: Option<Box<ResumeData>>,
+    /// Its change, if reviewers did not agree to it: if it is to be merged as it is, a person is
+    /// asked.
+    #[serde(default)]
+    pub disputed: Option<Box<Commit>>,
+    /// The commit on which all checks passed at the last gate.
+    pub checked: Option<Box<Commit>>,
+    pub lineage: Option<Lineage>,
+    /// Who comes before it in its batch, and after it.
+    pub(crate) before_in_batch: Option<TaskId>,
+    pub(crate) next_in_batch: Option<TaskId>,
+    /// What the accepted phases left.
+    pub accepted: Option<Commit>,
+    /// Where the current phase began.
+    pub phase_base: Option<Commit>,
+    pub merged: Option<Commit>,
+    pub ended_at: Option<Timestamp>,
+    /// What the last red phase showed, by check: the next green one is held to it.
+    pub evidence: BTreeMap<String, Evidence>,
+    pub spent: Usd,
+    /// What was reserved for attempts that ended and whose bills are awaited.
+    #[serde(default)]
+    pub unbilled: Usd,
+    /// How far the prepared operations are done; `unfinished` is the tree that has them.
+    pub operations: Operations,
+    /// Phases that a person skipped.
+    pub skipped: BTreeSet<Phase>,
     /// How often it was decided to try again after a failure.
     pub retries: u32,
     /// How often an attempt at it made room for a more urgent task.
     #[serde(default)]
     pub gave_way: u32,
-    /// Questions in a row that the configuration answered.
-    #[serde(default)]
-    pub told: u32,
-    /// Whether it had all that a merge needs when it was blocked.
-    #[serde(default)]
-    pub was_queued: bool,
-    /// Attempts at it in a row that were lost with their host.
-    #[serde(default)]
-    pub lost: u32,
+    pub last_failure: Option<Box<Failure>>,
     pub failures: BTreeMap<FailureKind, u32>,
-    pub last_failure: Option<Failure>,
-    /// Why its host could not make the last attempt, if it was that. The task is not to blame, so
-    /// neither its agents nor its story hear of it.
-    #[serde(default)]
-    pub host_failure: Option<Box<str>>,
-    pub hardship: Option<Box<Hardship>>,
     /// When it last asked a person something.
     pub asked_at: Option<Timestamp>,
-    /// Phases that a person skipped.
-    pub skipped: BTreeSet<Phase>,
-    /// What each accepted phase left.
-    pub accepted_by_phase: Vec<(usize, Commit)>,
-    /// What the accepted phases left.
-    pub accepted: Option<Commit>,
-    /// Unfinished work of an attempt that stopped to ask.
-    pub unfinished: Option<Commit>,
-    /// Where the current phase began.
-    pub phase_base: Option<Commit>,
-    pub resume: Option<ResumeData>,
-    /// The commit on which all checks passed at the last gate.
-    pub checked: Option<Commit>,
-    /// What the last red phase showed, by check: the next green one is held to it.
-    pub evidence: BTreeMap<String, Evidence>,
-    /// How far the prepared operations are done; `unfinished` is the tree that has them.
-    pub operations: Operations,
-    pub checklist: Option<Box<Checklist>>,
     /// What an agent last said about its work.
     pub said: Option<Box<Said>>,
-    /// One of its agents said that git alone cannot take its work back (GIT-20).
-    #[serde(default)]
-    pub irreversible: bool,
-    /// Who last worked on it, one of each role; the latest comes last.
-    pub agents: Vec<AgentId>,
-    /// Who comes before it in its batch, and after it.
-    pub(crate) before_in_batch: Option<TaskId>,
-    pub(crate) next_in_batch: Option<TaskId>,
-    /// The files that its attempts changed since it last began, in order.
-    pub touched: Arc<Vec<String>>,
-    /// Those of them that were tests when a phase showed that they fail: later ones leave them.
-    #[serde(default)]
-    pub frozen: Arc<BTreeSet<String>>,
-    pub merged: Option<Commit>,
     /// By whose word it is or was taken back after it landed; until it is put back to work.
     #[serde(default)]
     pub taken_back: Option<Box<TakenBack>>,
@@ -117,27 +139,9 @@ pub struct Task {
     /// What became of its criteria at the last gate (TDD-13).
     #[serde(default)]
     pub done: Done,
-    /// Its change, if reviewers did not agree to it: if it is to be merged as it is, a person is
-    /// asked.
-    #[serde(default)]
-    pub disputed: Option<Commit>,
     /// By councils, before it is merged (TDD-11).
     #[serde(default)]
     pub reviews: Reviews,
-    pub spent: Usd,
-    /// What was reserved for attempts that ended and whose bills are awaited.
-    #[serde(default)]
-    pub unbilled: Usd,
-    /// Of the model that made the latest attempt.
-    pub tier: Option<Tier>,
-    /// The best model that failed at it, where a better one might not have. A task is as hard
-    /// after a question or in its next phase as before; only a person who brings it back to life
-    /// may have made it easier.
-    #[serde(default)]
-    pub outgrown: Option<Failed>,
-    pub lineage: Option<Lineage>,
-    pub started_at: Option<Timestamp>,
-    pub ended_at: Option<Timestamp>,
 }
 
 /// Who wanted something that landed to go, and why.
@@ -288,7 +292,7 @@ impl Task {
 
     /// Whether reviewers did not agree to this change of it.
     pub(crate) fn is_disputed(&self, change: Option<&Commit>) -> bool {
-        change.is_some() && self.disputed.as_ref() == change
+        change.is_some() && self.disputed.as_deref() == change
     }
 
     /// What the phases left is not built upon.
@@ -304,6 +308,13 @@ impl Task {
         self.evidence.clear();
         self.disputed = None;
         self.told = 0;
+    }
+
+    /// What an attempt left when it stopped to ask or finished a step, if it left something.
+    pub(crate) fn leave_off_at(&mut self, change: Option<&Commit>) {
+        if let Some(change) = change {
+            self.unfinished = Some(Box::new(change.clone()));
+        }
     }
 
     pub(crate) fn touch(&mut self, files: &Arc<Vec<String>>) {

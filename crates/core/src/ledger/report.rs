@@ -178,7 +178,7 @@ impl Ledger {
         now: Timestamp,
     ) -> Throttle {
         let day = Span::Day.number(now);
-        let is_over = |scope| self.over_once(scope, usd, meanwhile).is_some();
+        let is_over = |scope| !self.has_room(scope, usd, meanwhile);
         let has_room = |pool| !is_over(Scope::Pool(day, pool));
         if is_over(Scope::Day(day)) {
             Throttle::Closed

@@ -34,7 +34,10 @@ impl MergeQueue {
         self.rebasing.remove(&task);
         let Some(entry) = self.entries.remove(task) else { return };
         self.hear(News::Order);
-        self.ready.remove(&entry.key());
+        // Whoever is in a lane or under suspicion is not among those that wait.
+        if entry.place == Place::Waiting {
+            self.ready.remove(&entry.key());
+        }
         for need in &entry.change.needs {
             self.release(*need, task);
         }

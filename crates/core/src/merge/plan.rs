@@ -222,7 +222,8 @@ impl Draft<'_> {
             (Some((index, lane)), None) => has_room(lane).then_some(index),
             (Some(_), Some(_)) => None,
             (None, _) if self.lanes.len() < self.room => {
-                let plan = LanePlan { members: Vec::new(), behind: Vec::new() };
+                let members = Vec::with_capacity(batch_max.min(limits::MERGE_LOOKAHEAD_MAX));
+                let plan = LanePlan { members, behind: Vec::new() };
                 self.lanes.push(Forming { plan, files: Files::default() });
                 Some(self.lanes.len() - 1)
             }

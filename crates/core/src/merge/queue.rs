@@ -8,6 +8,7 @@ use super::lane::{Duty, Lane, LaneId, LaneStage, Step, Work};
 use super::policy::MergePolicy;
 use super::verdict::StaleWork;
 use crate::by_task::ByTask;
+use crate::few::FewSet;
 use crate::ids::{Commit, TaskId};
 use crate::{activity, limits};
 
@@ -16,8 +17,9 @@ pub struct MergeQueue {
     pub(super) policy: MergePolicy,
     pub(super) tip: Commit,
     pub(super) entries: ByTask<Box<Entry>>,
-    /// Those that wait and need nothing that has not landed.
-    pub(super) ready: BTreeSet<Key>,
+    /// Those that wait and need nothing that has not landed. They come in the order of arrival and go
+    /// from the front; one that is more urgent moves those behind it, of which a plan has not many.
+    pub(super) ready: FewSet<Key>,
     pub(super) needed_by: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// In the order in which they will land; each is built on the one before.
     pub(super) lanes: Vec<Lane>,
@@ -92,7 +94,7 @@ impl MergeQueue {
             policy,
             tip,
             entries: ByTask::default(),
-            ready: BTreeSet::new(),
+            ready: FewSet::default(),
             needed_by: BTreeMap::new(),
             lanes: Vec::new(),
             suspects: VecDeque::new(),

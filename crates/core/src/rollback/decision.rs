@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::landings::{Landed, Landings, WaveId};
 use super::refusal::RollbackRefused;
+use crate::few::FewSet;
 use crate::ids::{Commit, TaskId};
 use crate::limits;
 use crate::merge::Paths;
@@ -70,7 +71,8 @@ impl Landings {
 
     /// One task of a wave failed: what of the wave has landed is taken back (GIT-16).
     pub fn wave(&self, wave: WaveId) -> Result<Cascade, RollbackRefused> {
-        let members = self.waves.get(&wave).cloned().unwrap_or_default();
+        let members = self.waves.get(&wave).into_iter().flatten();
+        let members: BTreeSet<TaskId> = members.copied().collect();
         let closure = self.closure(members.clone())?;
         let beyond = closure.len() > members.len();
         let agreed = Confirmation::AgreedBefore;
@@ -86,7 +88,7 @@ impl Landings {
     fn single(&self, task: TaskId) -> Result<&Landed, RollbackRefused> {
         let landed = self.landed.get(task).ok_or(RollbackRefused::NotLanded(task))?;
         self.reversible(task)?;
-        match self.dependents.get(&task).map(BTreeSet::len) {
+        match self.dependents.get(&task).map(FewSet::len) {
             None => Ok(landed),
             Some(count) => {
                 Err(RollbackRefused::BuiltOn { task: landed.landing.name.clone(), count })
@@ -139,7 +141,8 @@ impl Landings {
         if later.is_empty() {
             return Ok(others.into_iter().collect());
         }
-        let files = self.files(tasks).filter(|file| !self.on_file(file).is_disjoint(&later));
+        let is_later = |task: &TaskId| later.contains(task);
+        let files = self.files(tasks).filter(|file| self.on_file(file).any(is_later));
         let files = files.collect::<BTreeSet<_>>().len();
         Err(RollbackRefused::FilesModified { files, by: later.into_iter().collect() })
     }
@@ -169,7 +172,7 @@ impl Landings {
         let mut others = BTreeSet::new();
         let mut files = BTreeSet::new();
         for file in self.files(tasks) {
-            for other in self.on_file(file).iter().filter(stays) {
+            for other in self.on_file(file).filter(stays) {
                 files.insert(file);
                 others.insert(*other);
             }
@@ -186,9 +189,8 @@ impl Landings {
         known.flatten().map(String::as_str)
     }
 
-    fn on_file(&self, file: &str) -> &BTreeSet<TaskId> {
-        static NOBODY: BTreeSet<TaskId> = BTreeSet::new();
-        self.by_file.get(file).unwrap_or(&NOBODY)
+    fn on_file(&self, file: &str) -> impl Iterator<Item = &TaskId> {
+        self.by_file.get(file).into_iter().flatten()
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::refusal::{Irreversible, RollbackRefused};
 use crate::by_task::ByTask;
+use crate::few::FewSet;
 use crate::ids::{Commit, TaskId};
 use crate::merge::Paths;
 
@@ -65,11 +66,12 @@ pub(super) struct Landed {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Landings {
     pub(super) landed: ByTask<Box<Landed>>,
-    pub(super) by_file: BTreeMap<String, BTreeSet<TaskId>>,
+    /// A file is touched by few, or by nearly all in their order.
+    pub(super) by_file: BTreeMap<String, FewSet<TaskId>>,
     /// Those of whose files nothing is known.
     pub(super) boundless: BTreeSet<TaskId>,
-    pub(super) dependents: BTreeMap<TaskId, BTreeSet<TaskId>>,
-    pub(super) waves: BTreeMap<WaveId, BTreeSet<TaskId>>,
+    pub(super) dependents: BTreeMap<TaskId, FewSet<TaskId>>,
+    pub(super) waves: BTreeMap<WaveId, FewSet<TaskId>>,
     next_place: u64,
 }
 
@@ -102,7 +104,7 @@ impl Landings {
                 for file in files.iter() {
                     match self.by_file.get_mut(file) {
                         Some(tasks) => _ = tasks.insert(task),
-                        None => _ = self.by_file.insert(file.clone(), BTreeSet::from([task])),
+                        None => _ = self.by_file.insert(file.clone(), FewSet::from_iter([task])),
                     }
                 }
             }
@@ -140,7 +142,7 @@ impl Landings {
     }
 }
 
-fn forget<K: Ord>(index: &mut BTreeMap<K, BTreeSet<TaskId>>, key: &K, task: TaskId) {
+fn forget<K: Ord>(index: &mut BTreeMap<K, FewSet<TaskId>>, key: &K, task: TaskId) {
     if let Some(tasks) = index.get_mut(key) {
         tasks.remove(&task);
         if tasks.is_empty() {

@@ -349,22 +349,20 @@ impl State {
     }
 
     /// What councils have to do that wait for nobody.
-    pub(super) fn next_council(&self, now: Timestamp) -> Vec<Event> {
+    pub(super) fn next_council(&self, now: Timestamp) -> Option<Vec<Event>> {
         let stale = self.councils.stale.first().and_then(|id| self.called_off(*id));
-        if let Some(event) = stale {
-            return vec![event];
+        if let Some(event) = stale.or_else(|| self.next_drill(now)) {
+            return Some(vec![event]);
         }
-        if let Some(event) = self.next_drill(now) {
-            return vec![event];
-        }
-        match self.councils.chamber.ripe() {
-            Some(session) if session.votes().is_err() => self.close_council(session, now),
-            Some(session) => {
+        let session = self.councils.chamber.ripe()?;
+        let events = match session.votes() {
+            Err(_) => self.close_council(session, now),
+            Ok(_) => {
                 let nothing = Findings::default();
                 self.conclude(session, &nothing, Usd::ZERO, now).unwrap_or_default()
             }
-            None => Vec::new(),
-        }
+        };
+        (!events.is_empty()).then_some(events)
     }
 
     /// The drill beside the review that was just called, if one is due and can be paid. Nothing is
@@ -656,7 +654,7 @@ fn standing(task: &Task, commit: &Commit) -> Option<CheckStanding> {
     let at_gate = matches!(&task.stage, Stage::Gating { change } if change == commit);
     match () {
         () if failed => Some(CheckStanding::Failed),
-        () if task.checked.as_ref() == Some(commit) => Some(CheckStanding::Passed { tests: 1 }),
+        () if task.checked.as_deref() == Some(commit) => Some(CheckStanding::Passed { tests: 1 }),
         () if task.accepted.as_ref() == Some(commit) || at_gate => Some(CheckStanding::NotRun),
         () => None,
     }

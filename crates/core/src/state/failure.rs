@@ -112,20 +112,20 @@ impl State {
 
     /// Gives up a task whose hosts were lost once too often. It had the last of them to itself
     /// (`next_suspect`), so nobody else's trouble is counted here.
-    pub(super) fn next_lost(&self, now: Timestamp) -> Vec<Event> {
+    pub(super) fn next_lost(&self, now: Timestamp) -> Option<Vec<Event>> {
         let lost = self.schedule.suspects.iter().filter_map(|id| self.task_and_mission(*id));
         let mut lost = lost.filter(|(task, mission)| {
             let waits = task.stage == Stage::Ready && mission.paused.is_none();
             waits && task.lost >= mission.policy.escalation.lost_max && !mission.has_ended()
         });
-        let Some((task, mission)) = lost.next() else { return Vec::new() };
+        let (task, mission) = lost.next()?;
         let because = HumanBecause::HostLost { times: task.lost };
         let story = task.hardship.as_ref().map(|hardship| hardship.story.clone());
         let letter = self.letter(task, because.clone(), story.unwrap_or_default(), now);
         let (trouble, next) = (Trouble::HostLost, Next::AskHuman { because });
         let mut events = vec![Event::TroubleMet { task: task.id, trouble, next }];
         events.extend(self.bury((task, mission), letter, None));
-        events
+        Some(events)
     }
 
     fn means(&self, blow: &Blow<'_>) -> Means {

@@ -66,7 +66,7 @@ impl State {
         // The gate may have checked this very commit already.
         let seen = match steps {
             [only] => {
-                self.task(only.task).is_some_and(|t| t.checked.as_ref() == Some(&only.commit))
+                self.task(only.task).is_some_and(|t| t.checked.as_deref() == Some(&only.commit))
             }
             _ => false,
         };

@@ -135,8 +135,8 @@ impl State {
             tokens: limits::ATTEMPT_TOKENS_MIN,
         };
         let held = ended.and_then(|lease| lease.reservation);
-        let reservation = self.ledger.reserve_after(&request, held, now)?;
-        let drawn = Drawn { pool: reservation.pool, purpose, estimate };
+        let pool = self.ledger.may_reserve_after(&request, held, now)?;
+        let drawn = Drawn { pool, purpose, estimate };
         Ok(Terms { reserved, drawn, route })
     }
 

@@ -62,6 +62,9 @@ impl State {
             return Some((agent, Because::Batch));
         }
         let convoys = &self.mission(task.mission)?.convoys;
+        if convoys.list().is_empty() {
+            return None;
+        }
         let agent = convoys.prefers(free, task.name())?;
         (role == Role::Developer).then_some((agent, Because::Story))
     }

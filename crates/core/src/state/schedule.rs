@@ -90,8 +90,7 @@ impl State {
         if let Some(alarm) = self.alarm(now) {
             return vec![alarm];
         }
-        let council = self.next_council(now);
-        if !council.is_empty() {
+        if let Some(council) = self.next_council(now) {
             return council;
         }
         if let Some(suggestion) = self.tests.suggestions().next() {
@@ -102,8 +101,7 @@ impl State {
                 Suggestion::Release { test, passes } => Event::TestReleased { test, passes },
             }];
         }
-        let fallen = self.next_wave(now);
-        if !fallen.is_empty() {
+        if let Some(fallen) = self.next_wave(now) {
             return fallen;
         }
         if let Some(event) = self.next_merge() {
@@ -112,8 +110,7 @@ impl State {
         if let Some(asked) = self.next_question(now) {
             return vec![asked];
         }
-        let lost = self.next_lost(now);
-        if !lost.is_empty() {
+        if let Some(lost) = self.next_lost(now) {
             return lost;
         }
         let wanting = self.with_chores.first().and_then(|id| self.mission(*id));

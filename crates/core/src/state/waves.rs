@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 
 impl State {
     /// What has to happen to a wave of which a task gave up.
-    pub(super) fn next_wave(&self, now: Timestamp) -> Vec<Event> {
+    pub(super) fn next_wave(&self, now: Timestamp) -> Option<Vec<Event>> {
         let mut fallen = self.broken_waves.iter().filter_map(|(id, name)| {
             let mission = self.mission(*id)?;
             let wave = mission.waves.get(name)?;
@@ -30,7 +30,7 @@ impl State {
             let events = self.fall(mission, (name, wave), by, now);
             (!events.is_empty()).then_some(events)
         });
-        fallen.next().unwrap_or_default()
+        fallen.next()
     }
 
     fn fall(

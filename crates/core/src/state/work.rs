@@ -204,13 +204,13 @@ impl State {
         let (task, mission) = self.task_and_mission(id)?;
         let policy = &mission.policy;
         let phase = task.phase(policy)?;
-        let begun = task.unfinished.clone().or_else(|| task.accepted.clone());
+        let begun = task.unfinished.as_deref().or(task.accepted.as_ref());
         Some(Event::LeaseGranted {
             task: id,
             fence: self.next_fence(),
             agent,
             phase,
-            base: begun.or_else(|| mission.tip.clone())?,
+            base: begun.or(mission.tip.as_ref())?.clone(),
             reserved: terms.reserved,
             granted_at: now,
             expires_at: now.plus_ms(self.silence_ms(task, mission)),

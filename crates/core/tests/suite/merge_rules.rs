@@ -296,7 +296,10 @@ fn a_change_that_fails_on_the_branch_starts_over_with_what_the_check_said() {
     baseline(&mut world, true);
     test(&mut world, "1", false);
     let failure = world.task("1").last_failure.clone().unwrap();
-    assert_eq!(failure, Failure::new(FailureKind::ValidationFailed, "check test failed:\nsaid so"));
+    assert_eq!(
+        *failure,
+        Failure::new(FailureKind::ValidationFailed, "check test failed:\nsaid so")
+    );
     assert_eq!(tip(&world), commit(1));
     world.wait(60_000);
     assert_eq!(world.working(), ["1".to_owned()].into());

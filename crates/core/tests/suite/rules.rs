@@ -274,7 +274,10 @@ fn a_rejected_change_is_tried_again_with_what_the_check_said() {
     let fence = world.fence_of("1");
     world.must(Command::FinishChecks { fence, results: check(false) });
     let failure = world.task("1").last_failure.clone().unwrap();
-    assert_eq!(failure, Failure::new(FailureKind::ValidationFailed, "check test failed:\nsaid so"));
+    assert_eq!(
+        *failure,
+        Failure::new(FailureKind::ValidationFailed, "check test failed:\nsaid so")
+    );
     world.wait(0);
     assert_eq!(world.working(), ["1".to_owned()].into());
 }

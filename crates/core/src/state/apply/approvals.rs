@@ -154,7 +154,7 @@ impl State {
             self.approvals.closed(subject);
             let message = format!("rejected by {by}: {reason}");
             let failure = Failure::new(FailureKind::ValidationFailed, &message);
-            self.with_task(task, |t| t.last_failure = Some(failure));
+            self.with_task(task, |t| t.last_failure = Some(Box::new(failure)));
             self.send_back(task);
         }
     }

@@ -170,7 +170,7 @@ impl State {
         let done = self.task(id).zip(mission).map(|(t, m)| gate::done(t, &m.policy, results));
         self.with_task(id, |task| {
             task.done = done.unwrap_or_default();
-            task.checked = passed.then(|| commit.clone());
+            task.checked = passed.then(|| Box::new(commit.clone()));
             task.evidence.extend(shown);
         });
     }

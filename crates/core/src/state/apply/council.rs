@@ -147,7 +147,7 @@ impl State {
             against.map(|vote| format!("{}: {}", vote.by, vote.reasoning)).collect();
         let message = format!("its reviewers rejected the change\n{}", reasons.join("\n"));
         let failure = Failure::new(FailureKind::ValidationFailed, &message);
-        self.with_task(id, |task| task.last_failure = Some(failure));
+        self.with_task(id, |task| task.last_failure = Some(Box::new(failure)));
     }
 
     /// A review ends without a yes. Whether its change waits for it or for something else: it is not
@@ -158,7 +158,7 @@ impl State {
         self.with_task(id, |task| {
             let at_gate = matches!(&task.stage, Stage::Gating { change } if *change == commit);
             if at_gate || task.accepted.as_ref() == Some(&commit) {
-                task.disputed = Some(commit);
+                task.disputed = Some(Box::new(commit));
             }
         });
     }

@@ -134,7 +134,7 @@ impl State {
     /// No host is given to the task any more; what was lost last is why.
     fn condemn(&mut self, id: TaskId) {
         let hardship = self.task(id).and_then(|task| task.hardship.as_ref());
-        let last = hardship.and_then(|h| h.story.last()).map(|last| last.failure.clone());
+        let last = hardship.and_then(|h| h.story.last()).map(|last| Box::new(last.failure.clone()));
         self.move_to(id, Stage::Failed { kind: FailureKind::Hang });
         self.with_task(id, |task| task.last_failure = last.or(task.last_failure.take()));
     }
@@ -146,7 +146,7 @@ impl State {
         self.move_to(id, Stage::Failed { kind: failure.kind });
         self.with_task(id, |task| {
             *task.failures.entry(failure.kind).or_default() += 1;
-            task.last_failure = Some(failure.clone());
+            task.last_failure = Some(Box::new(failure.clone()));
             let failed = task.tier.map(|tier| Failed { tier, kind: failure.kind });
             let failed = failed.filter(|failed| failed.was_the_model());
             // What a better model failed at is not given back to a lesser one (RTE-05).
@@ -163,7 +163,7 @@ impl State {
 
     pub(in crate::state) fn cause_of(&self, task: TaskId) -> Option<Cause> {
         let task = self.task(task)?;
-        Some(Cause::of(task.mission, task.last_failure.as_ref()?))
+        Some(Cause::of(task.mission, task.last_failure.as_deref()?))
     }
 
     /// A mission that Kapelle itself paused needs a person; one that a person paused has one.

@@ -220,6 +220,14 @@ impl State {
     }
 }
 
+/// Those who name none share the list of none.
+fn shared(files: &[String]) -> Arc<[Arc<str>]> {
+    if files.is_empty() {
+        return Arc::default();
+    }
+    files.iter().map(|path| Arc::from(path.as_str())).collect()
+}
+
 fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<TaskId>) -> Task {
     let checklist = Checklist::new(plan.required_actions.clone()).ok().map(Box::new);
     let operations = plan.file_operation_count;
@@ -227,7 +235,7 @@ fn new_task(id: TaskId, mission: MissionId, plan: Arc<PlannedTask>, needs: Vec<T
         id,
         mission,
         priority: plan.priority,
-        files: plan.files.iter().map(|path| Arc::from(path.as_str())).collect(),
+        files: shared(&plan.files),
         plan,
         waits_for: needs.len() as u32,
         dependencies: needs,

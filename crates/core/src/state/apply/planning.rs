@@ -20,7 +20,7 @@ impl State {
                 self.forget_losses(*task);
                 self.with_task(*task, |t| {
                     t.operations.completed(*index);
-                    t.unfinished = Some(change.clone());
+                    t.unfinished = Some(Box::new(change.clone()));
                 });
             }
             Event::ChecklistMade { task, steps, .. } => {
@@ -33,7 +33,7 @@ impl State {
             }
             Event::StepCompleted { task, step, by, change, .. } => {
                 self.with_task(*task, |t| {
-                    t.unfinished = change.clone().or(t.unfinished.take());
+                    t.leave_off_at(change.as_ref());
                     if let Some(list) = &mut t.checklist {
                         list.completed(*step, by.clone(), at);
                     }
@@ -111,23 +111,27 @@ impl State {
 
     /// An agent works on the task: it has the story, if that was nobody's.
     pub(in crate::state) fn note_hand(&mut self, id: TaskId, agent: AgentId) {
-        let mut story = None;
         self.with_task(id, |task| {
             task.agents.retain(|known| known.role != agent.role);
             task.agents.push(agent);
-            story = task.plan.user_story.as_ref().map(|_| task.plan.id.clone());
         });
-        if let (Some(name), Role::Developer) = (story, agent.role) {
+        if let (Some(name), Role::Developer) = (self.named_in_story(id), agent.role) {
             self.with_mission_of(id, |m| m.convoys.taken(&name, agent));
         }
     }
 
     /// The task has come to its end, and with it perhaps its story.
     pub(in crate::state) fn close_story(&mut self, id: TaskId) {
-        let Some(task) = self.task(id).filter(|task| task.plan.user_story.is_some()) else {
-            return;
-        };
-        let name = task.plan.id.clone();
-        self.with_mission_of(id, |m| m.convoys.finished(&name));
+        if let Some(name) = self.named_in_story(id) {
+            self.with_mission_of(id, |m| m.convoys.finished(&name));
+        }
+    }
+
+    /// What a task of a user story is called. Most missions have no stories, and that is known
+    /// without a look at the plan.
+    fn named_in_story(&self, id: TaskId) -> Option<String> {
+        let (task, mission) = self.task_and_mission(id)?;
+        let told = !mission.convoys.list().is_empty() && task.plan.user_story.is_some();
+        told.then(|| task.plan.id.clone())
     }
 }

@@ -63,9 +63,10 @@ impl State {
     /// A task of a broken wave lives again: it is to be stopped.
     pub(in crate::state) fn watch_wave(&mut self, id: TaskId) {
         let Some(task) = self.task(id) else { return };
-        let Some(name) = &task.plan.wave else { return };
         let wave = self.mission(task.mission).and_then(|mission| mission.wave_of(task));
-        if wave.is_some_and(|wave| wave.broken_by.is_some()) {
+        if let (Some(true), Some(name)) =
+            (wave.map(|wave| wave.broken_by.is_some()), &task.plan.wave)
+        {
             let key = (task.mission, name.clone());
             self.broken_waves.insert(key);
         }

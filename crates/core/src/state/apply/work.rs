@@ -61,9 +61,7 @@ impl State {
                 self.attempted(*task);
                 self.answered(*fence);
                 self.end_attempt(*fence, Billed::AtItsEnd, at);
-                self.with_task(*task, |t| {
-                    t.unfinished = change.clone().or(t.unfinished.take());
-                });
+                self.with_task(*task, |t| t.leave_off_at(change.as_ref()));
                 let now = self.at;
                 self.with_task(*task, |t| t.asked_at = Some(now));
                 self.move_to(*task, Stage::Asking { question: question.clone() });
@@ -76,10 +74,10 @@ impl State {
                 }
                 self.with_task(*task, |t| {
                     t.told = if by_rule { t.told + 1 } else { 0 };
-                    t.resume = Some(ResumeData {
+                    t.resume = Some(Box::new(ResumeData {
                         checkpoint_id: resume_id.clone(),
                         user_input: input.clone(),
-                    });
+                    }));
                     t.started = false;
                     t.retrying = false;
                 });
