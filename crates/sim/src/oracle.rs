@@ -169,6 +169,7 @@ impl Oracle {
         self.providers.close(now)?;
         self.queue.close(now)?;
         self.judge_diligence(now)?;
+        self.judge_counts()?;
         let idle = |mission| self.leases.of_mission(mission).next().is_none();
         let restless = self.facts.withdrawn().find(|mission| !idle(*mission));
         restless.map_or(Ok(()), |mission| {
@@ -232,6 +233,17 @@ impl Oracle {
             })?;
         }
         self.judge_candour()
+    }
+
+    /// A mission knows how much is in flight for it without looking.
+    fn judge_counts(&self) -> Verdict {
+        for mission in self.shadow.missions() {
+            let (told, live) = (mission.in_flight(), self.leases.of_mission(mission.id).count());
+            ensure(told as usize == live, || {
+                format!("{} has {live} in flight, and counts {told}", mission.id)
+            })?;
+        }
+        Ok(())
     }
 
     /// Nothing waits unheard for somebody who is not there.
