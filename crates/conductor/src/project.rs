@@ -24,7 +24,7 @@ use crate::clock;
 use crate::handle::{Committed, Handle, channel};
 use crate::host::{Driver, Host};
 use crate::room::Room;
-use crate::turn::{Conductor, close_blocking, start};
+use crate::turn::{Conductor, close, start};
 
 /// What a page shows of the past when it is opened.
 const RECENT_RECORDS_MAX: usize = 500;
@@ -85,6 +85,8 @@ pub enum OpenError {
     Locks(#[from] repository::Error),
     #[error("what the last run left could not be kept: {0}")]
     Leftover(#[from] worktree::Error),
+    #[error("the conductor has no thread to run on: {0}")]
+    Thread(io::Error),
 }
 
 /// The journal's file in a state folder, unless another place was chosen.
@@ -137,7 +139,8 @@ pub async fn open(settings: Settings) -> Result<Opened, OpenError> {
     let room = Room::new(host.dir.clone(), settings.measure);
     let (handle, inbox) = channel();
     let (commits, dashboard_commits) = (handle.follow(), handle.follow());
-    let conductor = start(engine, writer, (host, found), room, (handle.clone(), inbox));
+    let conductor = start(engine, writer, (host, found), room, (handle.clone(), inbox))
+        .map_err(OpenError::Thread)?;
     Ok(Opened { handle, conductor, leadership, recent, commits, dashboard_commits, stuck })
 }
 
@@ -151,13 +154,8 @@ pub fn record(dir: &Path, store: &Location, command: Command) -> Result<(), crat
     let mut engine = Reader::open(store)?.recover()?;
     let expected = engine.head();
     let batch = engine.note(vec![((), command)], clock::now());
-    let (done, durable) = std::sync::mpsc::channel();
-    writer.append(writer.epoch(), expected, batch.records.clone(), move |result| {
-        // Whoever waits for it is below.
-        let _ = done.send(result);
-    });
-    durable.recv().map_err(|_| crate::Error::Stopped)??;
-    close_blocking(writer)?;
+    writer.append_and_wait(writer.epoch(), expected, batch.records.clone())?;
+    close(writer)?;
     for (_, reply) in engine.committed(batch).replies {
         reply?;
     }

@@ -4,16 +4,22 @@
 //! on its way to the disk, the next turn's messages gather. Nobody is answered and nothing is
 //! started before the commit is durable. If the store fails, the engine has run ahead of the
 //! journal, so the conductor ends and the next one starts from the journal.
+//!
+//! The loop has a thread of its own. It has to wait for the disk before it does anything else, so
+//! it commits there, and wakes nobody for that; a thread of the runtime must not wait so. Only
+//! while it waits for messages is it a part of the runtime, which performs the effects.
 
+use std::convert::Infallible;
 use std::time::Duration;
+use std::{io, thread};
 
 use kapelle_core::command::Spending;
 use kapelle_core::engine::{Actions, Batch};
 use kapelle_core::{Command, Engine, Refusal, Timestamp};
+use kapelle_store::Writer;
 use kapelle_store::search::Document;
-use kapelle_store::{Head, Writer};
+use tokio::runtime;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use crate::clock::SteadyClock;
 use crate::handle::{Error, Handle, Inbox, Message, Ticket};
@@ -27,24 +33,26 @@ const MESSAGES_PER_TURN_MAX: usize = 4_096;
 /// The running loop. Wait for it to learn how it ended.
 #[derive(Debug)]
 pub struct Conductor {
-    task: JoinHandle<Result<(), Error>>,
+    outcome: oneshot::Receiver<Result<(), Error>>,
 }
 
 impl Conductor {
     /// Waits until the conductor has ended, its work is kept and its store is closed.
     pub async fn ended(self) -> Result<(), Error> {
-        self.task.await.unwrap_or(Err(Error::Stopped))
+        // Whoever panics says nothing.
+        self.outcome.await.unwrap_or(Err(Error::Stopped))
     }
 }
 
-/// Takes up a project where its journal ends.
+/// Takes up a project where its journal ends. Its effects are performed by the runtime that this is
+/// called in.
 pub(crate) fn start(
     engine: Engine,
     writer: Writer,
     (host, found): (Host, Vec<Command>),
     room: Room,
     (handle, inbox): (Handle, Inbox),
-) -> Conductor {
+) -> io::Result<Conductor> {
     let told = handle.clone();
     writer.when_deposed(move |why| {
         // If nobody listens, it has ended already.
@@ -52,8 +60,24 @@ pub(crate) fn start(
     });
     let running = Running::new(host, handle);
     let (silence, clock) = (Silence::default(), SteadyClock::default());
-    let turns = Turns { engine, writer, running, found, inbox, room, silence, clock };
-    Conductor { task: tokio::spawn(turns.run()) }
+    let runtime = runtime::Handle::current();
+    let gone = end_of(&runtime);
+    let turns =
+        Turns { engine, writer, running, found, inbox, room, silence, clock, runtime, gone };
+    let (told, outcome) = oneshot::channel();
+    let run = move || {
+        // Nobody has to wait for it.
+        let _ = told.send(turns.run());
+    };
+    thread::Builder::new().name("kapelle-conductor".into()).spawn(run)?;
+    Ok(Conductor { outcome })
+}
+
+/// Answers when the runtime is shut down: with all that it runs, it drops what holds the other end.
+fn end_of(runtime: &runtime::Handle) -> oneshot::Receiver<Infallible> {
+    let (mut alive, gone) = oneshot::channel();
+    runtime.spawn(async move { alive.closed().await });
+    gone
 }
 
 struct Turns {
@@ -66,6 +90,9 @@ struct Turns {
     room: Room,
     silence: Silence,
     clock: SteadyClock,
+    /// Where effects are performed.
+    runtime: runtime::Handle,
+    gone: oneshot::Receiver<Infallible>,
 }
 
 /// What the loop woke up for.
@@ -75,8 +102,8 @@ struct Gathered {
     /// How many messages were taken, whether a command came of them or not.
     messages: usize,
     end: bool,
-    /// Whoever was replaced has nothing left to decide.
-    deposed: Option<kapelle_store::Error>,
+    /// Whoever was replaced, or cannot perform anything any more, has nothing left to decide.
+    over: Option<Error>,
 }
 
 impl Gathered {
@@ -86,35 +113,36 @@ impl Gathered {
 }
 
 impl Turns {
-    async fn run(mut self) -> Result<(), Error> {
-        let mut outcome = self.first_turn().await;
+    fn run(mut self) -> Result<(), Error> {
+        let runtime = self.runtime.clone();
+        let mut outcome = self.first_turn();
         while outcome.is_ok() {
-            let gathered = self.gather().await;
-            if let Some(why) = gathered.deposed {
-                outcome = Err(why.into());
+            let gathered = runtime.block_on(self.gather());
+            if let Some(why) = gathered.over {
+                outcome = Err(why);
                 break;
             }
             if gathered.end {
-                outcome = self.last_turn(gathered.commands).await;
+                outcome = self.last_turn(gathered.commands);
                 break;
             }
-            outcome = self.turn(gathered.commands).await;
+            outcome = self.turn(gathered.commands);
         }
-        self.running.stop_all().await;
+        runtime.block_on(self.running.stop_all());
         let owed = self.last_words();
         if outcome.is_ok() && !owed.is_empty() {
-            outcome = self.note(owed).await;
+            outcome = self.note(owed);
         }
-        let closed = close(self.writer).await;
+        let closed = close(self.writer);
         outcome.and(closed)
     }
 
     /// The greeting of a host that has just started: all that ran before is dead, this is what it is
     /// known to have cost, and nobody is left to tell more.
-    async fn first_turn(&mut self) -> Result<(), Error> {
+    fn first_turn(&mut self) -> Result<(), Error> {
         let found = std::mem::take(&mut self.found);
         let greeting = [Command::HostStarted].into_iter().chain(found);
-        self.turn(greeting.map(|command| (None, command)).collect()).await
+        self.turn(greeting.map(|command| (None, command)).collect())
     }
 
     /// What the last ones printed is kept for the search, and what they cost is owed. Whatever else
@@ -141,44 +169,46 @@ impl Turns {
         owed
     }
 
-    async fn turn(&mut self, commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
+    fn turn(&mut self, commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
         let bills = late_bills(&commands);
         let expected = self.engine.head();
         let batch = self.engine.handle(commands, self.clock.now());
-        self.carry_out(expected, batch, bills).await
+        self.carry_out(expected, batch, bills)
     }
 
     /// What came before the end is still decided, but nothing is set in motion any more. That all
     /// that runs was stopped in order is durable before it is: the next conductor need not take
     /// it for lost, and no task is blamed for a Ctrl-C.
-    async fn last_turn(&mut self, mut commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
+    fn last_turn(&mut self, mut commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
         commands.push((None, Command::StopHost));
-        self.note(commands).await
+        self.note(commands)
     }
 
     /// Decides and records, and sets nothing in motion.
-    async fn note(&mut self, commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
+    fn note(&mut self, commands: Vec<(Ticket, Command)>) -> Result<(), Error> {
         let bills = late_bills(&commands);
         let expected = self.engine.head();
         let batch = self.engine.note(commands, self.clock.now());
-        self.carry_out(expected, batch, bills).await
+        self.carry_out(expected, batch, bills)
     }
 
-    async fn carry_out(
+    fn carry_out(
         &mut self,
         expected: kapelle_core::Seq,
         batch: Batch<Ticket>,
         bills: Vec<Option<Command>>,
     ) -> Result<(), Error> {
-        self.commit(expected, &batch).await?;
+        self.commit(expected, &batch)?;
         let records = batch.records.clone();
         let Actions { replies, start, stop } = self.engine.committed(batch);
         for fence in stop {
             self.running.stop(fence);
         }
+        let in_runtime = self.runtime.enter();
         for (fence, effect) in start {
             self.running.start(fence, effect, self.engine.state());
         }
+        drop(in_runtime);
         for ((ticket, reply), bill) in replies.into_iter().zip(bills) {
             if let (Err(Refusal::StaleFence { .. }), Some(bill)) = (&reply, bill) {
                 self.running.report(bill);
@@ -195,20 +225,11 @@ impl Turns {
         Ok(())
     }
 
-    async fn commit<T>(
-        &mut self,
-        expected: kapelle_core::Seq,
-        batch: &Batch<T>,
-    ) -> Result<(), Error> {
-        if batch.records.is_empty() {
-            return Ok(());
+    fn commit<T>(&self, expected: kapelle_core::Seq, batch: &Batch<T>) -> Result<(), Error> {
+        if !batch.records.is_empty() {
+            let records = batch.records.clone();
+            self.writer.append_and_wait(self.writer.epoch(), expected, records)?;
         }
-        let (done, durable) = oneshot::channel::<Result<Head, kapelle_store::Error>>();
-        self.writer.append(self.writer.epoch(), expected, batch.records.clone(), move |result| {
-            // The loop waits for this; if it is gone, so is the reason to tell.
-            let _ = done.send(result);
-        });
-        durable.await.map_err(|_| Error::Stopped)??;
         Ok(())
     }
 
@@ -220,12 +241,13 @@ impl Turns {
         self.add_due(&mut gathered);
         self.add_waiting(&mut gathered);
         if !gathered.is_nothing() {
-            // There may be no end to this; others have to run, too.
-            tokio::task::yield_now().await;
             return gathered;
         }
         let (next, now) = (self.wake_at(), self.clock.now());
         tokio::select! {
+            // First: on a runtime that is shut down, a look at a moment to come is a panic.
+            biased;
+            _ = &mut self.gone => gathered.over = Some(Error::Stopped),
             message = self.inbox.messages.recv() => match message {
                 Some(message) => {
                     self.take(message, &mut gathered);
@@ -282,7 +304,7 @@ impl Turns {
                 let _ = done.send(told);
             }),
             Message::Index(found) => self.index(*found),
-            Message::Deposed(why) => gathered.deposed = Some(why),
+            Message::Deposed(why) => gathered.over = Some(why.into()),
             Message::ShutDown => gathered.end = true,
         }
     }
@@ -326,14 +348,8 @@ async fn sleep_until(at: Option<Timestamp>, now: Timestamp) {
     }
 }
 
-/// Off the loop's thread, because it blocks.
-async fn close(writer: Writer) -> Result<(), Error> {
-    let closed = tokio::task::spawn_blocking(move || close_blocking(writer)).await;
-    closed.map_err(|_| Error::Stopped)?
-}
-
 /// Closing waits for the projections.
-pub(crate) fn close_blocking(writer: Writer) -> Result<(), Error> {
+pub(crate) fn close(writer: Writer) -> Result<(), Error> {
     match writer.close() {
         Err(gone @ kapelle_store::Error::WriterGone) => Err(Error::Store(gone)),
         // Only the tables for people are behind: they say so, and the next start catches up. What
@@ -393,6 +409,8 @@ mod tests {
             room: Room::new(dir.into(), |_| Ok(MachineUse::default())),
             silence: Silence::default(),
             clock: SteadyClock::default(),
+            gone: end_of(&runtime::Handle::current()),
+            runtime: runtime::Handle::current(),
         };
         (turns, handle)
     }

@@ -1,8 +1,9 @@
 //! The writer: two threads with a connection each.
 //!
 //! One appends (`desk`): what waits together is committed together, and each is answered after
-//! that commit, in the order in which they came. The other follows (`behind`): tables, search and
-//! snapshots, which the first never waits for.
+//! that commit, in the order in which they came. Whoever waits for its answer anyway, and comes
+//! alone, appends by itself with the same connection. The other thread follows (`behind`): tables,
+//! search and snapshots, which no append waits for.
 //!
 //! Invariant: what was answered with a head is durable. Whatever happens to the projections never
 //! changes the answer to an append.
@@ -10,7 +11,6 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use kapelle_core::{Record, Seq};
@@ -31,7 +31,7 @@ mod desk;
 mod pending;
 
 use behind::Behind;
-use desk::Desk;
+use desk::{Desk, Queue};
 use pending::Pending;
 
 type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
@@ -68,7 +68,7 @@ type Work = Box<dyn FnOnce(Result<&mut dyn Backend, Error>) + Send>;
 /// for the threads.
 pub struct Writer {
     /// None once the threads were told to end.
-    queue: Option<Sender<Message>>,
+    queue: Option<Queue>,
     appending: Option<JoinHandle<()>>,
     following: Option<JoinHandle<Result<(), Error>>>,
     location: Location,
@@ -87,14 +87,13 @@ impl Writer {
         let mut store = open(&location)?;
         let epoch = store.lead(&Holder::here())?;
         let opened_at = store.head();
-        let (queue, inbox) = mpsc::channel();
         let wake = Arc::new(Wake::default());
         wake.tell(opened_at.seq);
         let pending = Arc::new(Pending::new(opened_at));
+        let (queue, clerk) = Desk::open(store, Arc::clone(&pending), Arc::clone(&wake));
         let behind = Behind::new((open(&location)?, epoch), &pending, queue.clone())?;
         let following = spawn("kapelle-tables", || behind.run())?;
-        let desk = Desk::new(store, inbox, Arc::clone(&pending), Arc::clone(&wake));
-        let appending = spawn("kapelle-store", || desk.run())?;
+        let appending = spawn("kapelle-store", || clerk.run())?;
         Ok(Writer {
             queue: Some(queue),
             appending: Some(appending),
@@ -130,6 +129,20 @@ impl Writer {
     ) {
         let request = Request { epoch, expected, records: Cow::Owned(records) };
         self.send(Message::Append { request, done: Box::new(done) });
+    }
+
+    /// Appends, and returns when that is durable or refused: after everything that was asked for
+    /// before, and together with what is asked for at the same time. It blocks, so it is not for
+    /// the threads of an asynchronous runtime, nor for an answer, which would wait for itself.
+    pub fn append_and_wait(
+        &self,
+        epoch: Epoch,
+        expected: Seq,
+        records: Vec<Record>,
+    ) -> Result<Head, Error> {
+        let request = Request { epoch, expected, records: Cow::Owned(records) };
+        let queue = self.queue.as_ref().ok_or(Error::WriterGone)?;
+        queue.append_and_wait(request)
     }
 
     /// Folds everything that was appended so far, then calls `done` with how far the tables reach,
@@ -201,9 +214,7 @@ impl Writer {
             let remove = move |store: Result<&mut dyn Backend, Error>| {
                 done(found.and_then(|garbage| garbage.remove(store?, epoch)));
             };
-            if let Err(unsent) = queue.send(Message::Work(Box::new(remove))) {
-                unsent.0.refuse();
-            }
+            queue.send(Message::Work(Box::new(remove)));
         });
         // On a machine that has no thread left, the answer goes with the question.
         drop(looking);
@@ -234,12 +245,9 @@ impl Writer {
     }
 
     fn send(&self, message: Message) {
-        let unsent = match &self.queue {
-            Some(queue) => queue.send(message).map_err(|unsent| unsent.0),
-            None => Err(message),
-        };
-        if let Err(message) = unsent {
-            message.refuse();
+        match &self.queue {
+            Some(queue) => queue.send(message),
+            None => message.refuse(),
         }
     }
 

@@ -83,6 +83,45 @@ async fn a_conductor_that_lost_its_store_acknowledges_nothing_and_ends() {
     assert!(opened.handle.look(|_| ()).await.is_err(), "its state ran ahead of the journal");
 }
 
+/// A bug in the loop must not leave those waiting who wait for it, and the next conductor goes on.
+#[tokio::test]
+async fn a_conductor_that_panics_is_told_to_have_stopped() {
+    let fixture = Fixture::new("true");
+    let opened = fixture.open().await.unwrap();
+    opened.handle.send(team()).await.unwrap();
+    let look = opened.handle.look(|_| panic!("in the loop, on purpose"));
+    assert!(matches!(soon("an answer", look).await, Err(Error::Stopped)));
+    let ended = soon("the end", opened.conductor.ended()).await;
+    assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
+    drop(opened.leadership);
+    let again = fixture.open().await.unwrap();
+    again.handle.shut_down();
+    soon("the end", again.conductor.ended()).await.unwrap();
+}
+
+/// The loop has a thread of its own, and what it starts runs elsewhere: without that there is
+/// nothing left to conduct, and the store is given up.
+#[test]
+fn a_conductor_ends_with_its_runtime() {
+    let fixture = Fixture::new("true");
+    let start = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (first, second) = (start(), start());
+    let opened = first.block_on(async {
+        let opened = fixture.open().await.unwrap();
+        opened.handle.send(team()).await.unwrap();
+        opened
+    });
+    drop(first);
+    second.block_on(async {
+        let ended = soon("the end", opened.conductor.ended()).await;
+        assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
+        drop(opened.leadership);
+        let again = fixture.open().await.unwrap();
+        again.handle.shut_down();
+        soon("the end", again.conductor.ended()).await.unwrap();
+    });
+}
+
 /// Followers see every record once and in order; that is what the dashboard is made of.
 #[tokio::test]
 async fn followers_see_every_record_once_and_in_order() {

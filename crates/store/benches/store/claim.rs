@@ -131,9 +131,7 @@ impl Team {
     }
 
     fn append(&mut self, records: Vec<Record>) {
-        let (told, heard) = mpsc::channel();
-        let epoch = self.writer.epoch();
-        self.writer.append(epoch, self.head, records, move |done| told.send(done).unwrap());
-        self.head = heard.recv().unwrap().unwrap().seq;
+        let appended = self.writer.append_and_wait(self.writer.epoch(), self.head, records);
+        self.head = appended.unwrap().seq;
     }
 }

@@ -91,7 +91,22 @@ impl Postgres {
 
     /// Works on the connection, or on a new one if it was lost.
     fn on<T>(&self, work: impl FnOnce(&Link) -> Result<T, Error>) -> Result<T, Error> {
-        if self.link.borrow().is_closed() {
+        let is_closed = self.link.borrow().is_closed();
+        self.on_this_or_new(is_closed, work)
+    }
+
+    /// The same without a look before, for whoever finds out by itself what became of it.
+    fn trying<T>(&self, work: impl FnOnce(&Link) -> Result<T, Error>) -> Result<T, Error> {
+        let is_closed = self.link.borrow().is_known_to_be_closed();
+        self.on_this_or_new(is_closed, work)
+    }
+
+    fn on_this_or_new<T>(
+        &self,
+        is_closed: bool,
+        work: impl FnOnce(&Link) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if is_closed {
             // What was written in it is gone; it must not go on without.
             if self.link.borrow().is_in_transaction() {
                 return Err(Error::Lost { what: "in the middle of a transaction".into() });
@@ -167,7 +182,7 @@ impl Postgres {
     fn insert(&self, admitted: &Admitted) -> Result<bool, Error> {
         let until = Instant::now() + RESTART_PATIENCE;
         loop {
-            let lost = match self.on(|link| insert(link, self.epoch, self.head.seq, admitted)) {
+            let lost = match self.trying(|link| insert(link, self.epoch, self.head.seq, admitted)) {
                 // The server may still carry out what a lost connection asked for. Whoever asks
                 // again waits for that, without seeing it, and then writes the same once more.
                 Err(lost @ (Error::Lost { .. } | Error::Duplicate { .. })) => lost,

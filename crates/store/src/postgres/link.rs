@@ -138,7 +138,12 @@ impl Link {
             yield_now().await;
             Ok(())
         });
-        heard.is_err() || self.client.is_closed() || self.given_up.load(Ordering::Relaxed)
+        heard.is_err() || self.is_known_to_be_closed()
+    }
+
+    /// As far as anybody has heard.
+    pub(super) fn is_known_to_be_closed(&self) -> bool {
+        self.client.is_closed() || self.given_up.load(Ordering::Relaxed)
     }
 
     pub(super) fn query(&self, sql: &str, params: Vec<Param<'_>>) -> Result<Vec<Row>, Error> {

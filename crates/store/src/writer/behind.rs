@@ -5,12 +5,13 @@
 //! and the next start catches up.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use kapelle_core::Seq;
 
+use super::desk::Queue;
 use super::pending::{Call, News, Pending};
 use super::{Done, Message};
 use crate::backend::Backend;
@@ -62,7 +63,7 @@ pub(super) struct Behind {
     /// The one that the writer claimed.
     epoch: Epoch,
     pending: Arc<Pending>,
-    desk: Sender<Message>,
+    desk: Queue,
     /// None: to be taken up from a snapshot, or from the start of the journal.
     fold: Option<Fold>,
     /// How far the tables reach, as far as we know.
@@ -97,7 +98,7 @@ impl Behind {
     pub(super) fn new(
         (store, epoch): (Box<dyn Backend>, Epoch),
         pending: &Arc<Pending>,
-        desk: Sender<Message>,
+        desk: Queue,
     ) -> Result<Behind, Error> {
         // With nothing to catch up with, the fold is left alone until there is: a start has enough
         // to do, and would have to share the machine with it.
@@ -339,7 +340,7 @@ impl Behind {
             // Whoever waits for it is below.
             let _ = told.send(store.and_then(|store| store.index(epoch, &documents, Some(mark))));
         };
-        self.desk.send(Message::Work(Box::new(work))).map_err(|_| Error::WriterGone)?;
+        self.desk.send(Message::Work(Box::new(work)));
         heard.recv().unwrap_or(Err(Error::WriterGone))
     }
 

@@ -1,4 +1,4 @@
-//! What the thread that appends tells the one that follows. Telling never waits for the other.
+//! What whoever appends tells the thread that follows. Telling never waits for the other.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -78,8 +78,11 @@ impl Pending {
         }
         news.head = head;
         // Whoever follows sleeps until there is something, and then for a time of its own.
-        if news.since.is_none() {
-            news.since = Some(Instant::now());
+        let is_first = news.since.is_none();
+        news.since.get_or_insert_with(Instant::now);
+        // Whoever is woken looks at once, and would have to wait, and we to wake it again.
+        drop(news);
+        if is_first {
             self.more.notify_one();
         }
     }

@@ -1,4 +1,4 @@
-//! The writing thread: answers in order, tables soon after, and never a lost append.
+//! The writer: answers in order, tables soon after, and never a lost append.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +40,100 @@ fn many_appends_in_a_row_are_answered_in_order() {
         assert_eq!(reader.head().unwrap(), *answers.last().unwrap(), "{}", place.name);
         assert_eq!(reader.watermark().unwrap(), reader.head().unwrap().seq, "{}", place.name);
         assert_eq!(reader.history(Seq(0)).map(Result::unwrap).collect::<Vec<_>>(), records);
+    }
+}
+
+/// The conductor asks for the search to be told, and then appends: the order of its questions is the
+/// order of what happens.
+#[test]
+fn an_append_that_is_waited_for_is_durable_and_comes_after_what_was_asked_for_before() {
+    let records = fixture::history(8, 0);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        let mut at = 0;
+        for queued in [0, 1, 0, 40, 3, 0] {
+            let earlier = append_all(&writer, &records[at..at + queued]);
+            at += queued + 1;
+            let (expected, record) = (Seq(at as u64 - 1), records[at - 1].clone());
+            let head = writer.append_and_wait(writer.epoch(), expected, vec![record]).unwrap();
+            assert_eq!(head.seq, Seq(at as u64), "{}", place.name);
+            let answered = earlier.try_iter().filter(Result::is_ok).count();
+            assert_eq!(answered, queued, "{}: answered before the last one", place.name);
+            let reader = Reader::open(&place.location).unwrap();
+            assert_eq!(reader.head().unwrap(), head, "{}", place.name);
+        }
+        assert_eq!(flushed(&writer).unwrap(), Seq(at as u64), "{}", place.name);
+        writer.close().unwrap();
+        assert_eq!(verify(&place.location).unwrap().records, at as u64, "{}", place.name);
+    }
+}
+
+/// One of them has the connection, and the other waits for its turn.
+#[test]
+fn two_who_append_at_once_are_both_answered() {
+    const EACH: usize = 100;
+    fn append_some(writer: &Writer) {
+        let mut at = Seq(0);
+        for _ in 0..EACH {
+            loop {
+                let event = kapelle_core::Event::SessionStarted;
+                let record = Record { seq: Seq(at.0 + 1), at: Timestamp(1), event };
+                match writer.append_and_wait(writer.epoch(), at, vec![record]) {
+                    Ok(head) => break at = head.seq,
+                    // The other one was here first.
+                    Err(Error::Conflict { actual, .. }) => at = actual,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| append_some(&writer));
+            scope.spawn(|| append_some(&writer));
+        });
+        assert_eq!(flushed(&writer).unwrap(), Seq(2 * EACH as u64), "{}", place.name);
+        writer.close().unwrap();
+        let verified = verify(&place.location).unwrap();
+        assert_eq!(verified.records, 2 * EACH as u64, "{}", place.name);
+    }
+}
+
+/// A command line that records one decision does so inside of its runtime, whose threads must not
+/// serve the connection of another one.
+#[test]
+fn an_append_can_be_waited_for_on_a_thread_of_a_runtime() {
+    let records = fixture::history(8, 0);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        let append = async {
+            writer.append_and_wait(writer.epoch(), Seq(0), records[..1].to_vec()).unwrap().seq
+        };
+        assert_eq!(runtime.block_on(append), Seq(1), "{}", place.name);
+    }
+}
+
+/// Whoever panics with the connection takes the writer with it, and leaves nobody waiting.
+#[test]
+fn a_writer_whose_thread_panicked_refuses_and_ends() {
+    let records = fixture::history(8, 0);
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        let (told, heard) = mpsc::channel();
+        writer.append(writer.epoch(), Seq(0), records[..1].to_vec(), move |done| {
+            told.send(done).unwrap();
+            panic!("in an answer, on purpose");
+        });
+        // Only then: what waits together is committed together, answered or not.
+        assert_eq!(heard.recv().unwrap().unwrap().seq, Seq(1), "{}", place.name);
+        let refused = writer.append_and_wait(writer.epoch(), Seq(1), records[1..2].to_vec());
+        assert!(matches!(refused, Err(Error::WriterGone)), "{}: {refused:?}", place.name);
+        let ended = writer.close();
+        assert!(matches!(ended, Err(Error::WriterGone)), "{}: {ended:?}", place.name);
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.head().unwrap().seq, Seq(1), "{}", place.name);
     }
 }
 
@@ -300,6 +394,8 @@ fn a_new_writer_fences_off_the_old_one() {
     let new = Writer::open(&path).unwrap();
     let answers: Vec<_> = append_all(&old, &records[..1]).into_iter().collect();
     assert!(matches!(answers[..], [Err(Error::StaleEpoch { .. })]), "{answers:?}");
+    let answer = old.append_and_wait(old.epoch(), Seq(0), records[..1].to_vec());
+    assert!(matches!(answer, Err(Error::StaleEpoch { .. })), "{answer:?}");
     let answers: Vec<_> = append_all(&new, &records[..1]).into_iter().collect();
     assert!(matches!(answers[..], [Ok(Head { seq: Seq(1), .. })]), "{answers:?}");
 }
