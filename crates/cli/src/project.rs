@@ -213,9 +213,13 @@ impl Project {
                 opened.conductor.ended().await?;
                 return Err(stopped.into());
             }
-            configured => {
-                configured?;
+            Err(refused) => {
+                // Its store is closed before anybody leaves.
+                opened.handle.shut_down();
+                opened.conductor.ended().await?;
+                return Err(refused.into());
             }
+            Ok(_) => {}
         }
         Ok(opened)
     }

@@ -144,6 +144,9 @@ pub struct Task {
     pub reviews: Reviews,
 }
 
+/// What every task has is worth the trouble of keeping it small; a project may have a million.
+const _: () = assert!(size_of::<Task>() <= 14 * 64);
+
 /// Who wanted something that landed to go, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TakenBack {

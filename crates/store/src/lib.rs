@@ -1,7 +1,7 @@
 //! The store: the journal of a project, and the tables that people may query.
 //!
 //! The journal is the truth (`journal`), kept by SQLite, PostgreSQL or memory behind one contract
-//! (`backend`). One thread writes it (`writer`), under leadership that one process holds at a time
+//! (`backend`). One connection writes it (`writer`), under leadership that one process holds at a time
 //! (`lock`, and on PostgreSQL the database itself); others look on (`reader`), wait for more
 //! (`follow`) and check it (`audit`). What SQL clients see (`tables`, `projections`) is folded behind
 //! it and can always be made anew; so can snapshots and the search over it.

@@ -132,8 +132,8 @@ impl Writer {
     }
 
     /// Appends, and returns when that is durable or refused: after everything that was asked for
-    /// before, and together with what is asked for at the same time. It blocks, so it is not for
-    /// the threads of an asynchronous runtime, nor for an answer, which would wait for itself.
+    /// before, and together with what is asked for at the same time. It blocks its thread, which an
+    /// asynchronous runtime has few of; and an answer that called it would wait for itself.
     pub fn append_and_wait(
         &self,
         epoch: Epoch,

@@ -34,10 +34,11 @@ impl MergeQueue {
         self.rebasing.remove(&task);
         let Some(entry) = self.entries.remove(task) else { return };
         self.hear(News::Order);
-        // Whoever is in a lane or under suspicion is not among those that wait.
+        // Whoever is in a lane, under suspicion or rewritten is not among those that wait.
         if entry.place == Place::Waiting {
             self.ready.remove(&entry.key());
         }
+        debug_assert!(!self.ready.contains(&entry.key()), "it waits, and is nowhere");
         for need in &entry.change.needs {
             self.release(*need, task);
         }

@@ -66,7 +66,7 @@ pub(super) struct Landed {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Landings {
     pub(super) landed: ByTask<Box<Landed>>,
-    /// A file is touched by few, or by nearly all in their order.
+    /// A file is touched by few. One that all touch has a long list, of numbers that are quickly moved.
     pub(super) by_file: BTreeMap<String, FewSet<TaskId>>,
     /// Those of whose files nothing is known.
     pub(super) boundless: BTreeSet<TaskId>,

@@ -2,7 +2,6 @@
 
 use std::hint::black_box;
 use std::path::Path;
-use std::sync::mpsc;
 use std::time::Instant;
 
 use kapelle_core::{Engine, Event, Record, Seq};
@@ -63,9 +62,7 @@ fn write(location: &Location, records: &[Record]) {
     let writer = Writer::open(location).unwrap();
     let mut head = Seq(0);
     for batch in records.chunks(BATCH) {
-        let (told, heard) = mpsc::channel();
-        writer.append(writer.epoch(), head, batch.to_vec(), move |done| told.send(done).unwrap());
-        head = heard.recv().unwrap().unwrap().seq;
+        head = writer.append_and_wait(writer.epoch(), head, batch.to_vec()).unwrap().seq;
     }
     writer.close().unwrap();
     assert!(Path::new(&format!("{location}-snapshot")).exists(), "no snapshot was left");

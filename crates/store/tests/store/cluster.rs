@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -75,6 +75,11 @@ impl Cluster {
 
     pub fn url(&self) -> String {
         format!("postgres:///postgres?user=app&host={}", self.dir)
+    }
+
+    /// Where its socket is.
+    pub fn dir(&self) -> &Path {
+        Path::new(&self.dir)
     }
 
     /// A project that nobody else has.

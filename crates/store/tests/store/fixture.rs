@@ -216,9 +216,7 @@ pub fn write(location: &Location, records: &[Record], batch: usize) {
     let writer = Writer::open(location).unwrap();
     let mut at = writer.opened_at().seq;
     for batch in records.chunks(batch) {
-        let (told, heard) = std::sync::mpsc::channel();
-        writer.append(writer.epoch(), at, batch.to_vec(), move |done| told.send(done).unwrap());
-        at = heard.recv().unwrap().unwrap().seq;
+        at = writer.append_and_wait(writer.epoch(), at, batch.to_vec()).unwrap().seq;
     }
     writer.close().unwrap();
 }

@@ -16,6 +16,7 @@ mod interrupted;
 mod lead;
 mod lock;
 mod lost;
+mod middleman;
 mod migrations;
 mod opening;
 mod outside;
