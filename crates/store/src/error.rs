@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use kapelle_core::Seq;
 use rusqlite::{ErrorCode, ffi};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::journal::Epoch;
 use crate::lock::Holder;
@@ -167,9 +167,16 @@ impl From<tokio_postgres::Error> for Error {
             | &SqlState::CANNOT_CONNECT_NOW
             | &SqlState::CONNECTION_FAILURE
             | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => Error::Lost { what },
+            _ if is_last_word(told) => Error::Lost { what },
             _ => Error::Database { what },
         }
     }
+}
+
+/// Whether the connection ends with it, whoever says so in whatever words: the server, or a pooler
+/// before it. What ended a connection while it was idle is heard as the answer to the next question.
+fn is_last_word(told: &DbError) -> bool {
+    matches!(told.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
 }
 
 /// Classes of what PostgreSQL calls data exceptions and integrity constraint violations.

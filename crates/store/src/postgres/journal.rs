@@ -186,9 +186,6 @@ impl Postgres {
                 // The server may still carry out what a lost connection asked for. Whoever asks
                 // again waits for that, without seeing it, and then writes the same once more.
                 Err(lost @ (Error::Lost { .. } | Error::Duplicate { .. })) => lost,
-                // What ended the connection while it was idle is heard as the answer, in the words
-                // of whoever ended it.
-                Err(last_words) if self.link.borrow().is_closed() => last_words,
                 outcome => return outcome,
             };
             loop {
