@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kapelle_conductor::Error;
 use kapelle_conductor::project::store_path;
+use kapelle_conductor::{Error, Opened};
 use kapelle_core::{Command, MissionId, Refusal, Seq};
 use kapelle_store::{Journal, Reader, Sqlite};
 
@@ -91,6 +91,10 @@ async fn a_conductor_that_panics_is_told_to_have_stopped() {
     opened.handle.send(team()).await.unwrap();
     let look = opened.handle.look(|_| panic!("in the loop, on purpose"));
     assert!(matches!(soon("an answer", look).await, Err(Error::Stopped)));
+    has_stopped_and_can_be_followed(&fixture, opened).await;
+}
+
+async fn has_stopped_and_can_be_followed(fixture: &Fixture, opened: Opened) {
     let ended = soon("the end", opened.conductor.ended()).await;
     assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
     drop(opened.leadership);
@@ -112,14 +116,7 @@ fn a_conductor_ends_with_its_runtime() {
         opened
     });
     drop(first);
-    second.block_on(async {
-        let ended = soon("the end", opened.conductor.ended()).await;
-        assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
-        drop(opened.leadership);
-        let again = fixture.open().await.unwrap();
-        again.handle.shut_down();
-        soon("the end", again.conductor.ended()).await.unwrap();
-    });
+    second.block_on(has_stopped_and_can_be_followed(&fixture, opened));
 }
 
 /// Followers see every record once and in order; that is what the dashboard is made of.
