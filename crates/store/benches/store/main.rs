@@ -20,6 +20,7 @@ mod report;
 mod rounds;
 mod start;
 mod syncs;
+mod takeover;
 #[path = "../../../core/benches/core/world.rs"]
 #[allow(dead_code, reason = "the engine's own benchmark uses the rest")]
 mod world;
@@ -28,8 +29,8 @@ use report::Report;
 
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(counted) = syncs::child(&asked) {
-        return counted;
+    if let Some(done) = syncs::child(&asked).or_else(|| takeover::child(&asked)) {
+        return done;
     }
     let only = |name: &str| {
         let names: Vec<&String> = asked.iter().filter(|word| !word.starts_with("--")).collect();
@@ -50,6 +51,9 @@ fn main() {
     }
     if only("start") {
         start::measure(&mut report);
+    }
+    if only("takeover") {
+        takeover::measure(&mut report);
     }
     if asked.iter().any(|word| word == "profile") {
         profile::measure(&mut report);
