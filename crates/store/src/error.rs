@@ -134,6 +134,10 @@ impl From<rusqlite::Error> for Error {
             Some(ErrorCode::ReadOnly) => Error::ReadOnly { what },
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Damaged { what },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { what },
+            // SQLite does not tell a quota from a broken disk.
+            Some(ErrorCode::SystemIoFailure) => {
+                Error::Database { what: format!("{what}; the disk failed, or a quota is used up") }
+            }
             Some(ErrorCode::ConstraintViolation) if !is_of_trigger(&error) => Error::Unfit { what },
             _ => Error::Database { what },
         }

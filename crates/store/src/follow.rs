@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use kapelle_core::Seq;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
@@ -86,11 +87,15 @@ fn watch(path: &Path) -> Result<Inotify, Error> {
 }
 
 fn changed(events: &Inotify, patience: Duration) -> Result<bool, Error> {
-    let failed = |errno: nix::errno::Errno| Error::Database { what: errno.to_string() };
+    let failed = |errno: Errno| Error::Database { what: errno.to_string() };
     let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     let ready = {
         let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(events), PollFlags::POLLIN)];
-        poll(&mut fds, patience).map_err(failed)?
+        match poll(&mut fds, patience) {
+            // A signal: looked at once too often is better than not at all.
+            Err(Errno::EINTR) => return Ok(true),
+            ready => ready.map_err(failed)?,
+        }
     };
     if ready == 0 {
         return Ok(false);

@@ -92,11 +92,17 @@ impl Leadership {
 
     /// The same for a project with its store, which other folders may name as well.
     pub fn over(dir: &Path, store: &Location, holder: Holder) -> Result<Leadership, Error> {
-        let mut leadership = Leadership::take(dir, holder)?;
-        if let Some(path) = lock_beside(store)? {
-            leadership.places.push(Place::take(path)?);
-            leadership.write()?;
-        }
+        let mut leadership = Leadership::take(dir, holder.clone())?;
+        leadership.places.extend(Leadership::of_store(store, holder)?.places);
+        Ok(leadership)
+    }
+
+    /// The same for a store alone. A server is not asked: whoever writes to it leads there, or is
+    /// refused.
+    pub fn of_store(store: &Location, holder: Holder) -> Result<Leadership, Error> {
+        let places = lock_beside(store)?.map(Place::take).transpose()?;
+        let leadership = Leadership { places: places.into_iter().collect(), holder };
+        leadership.write()?;
         Ok(leadership)
     }
 

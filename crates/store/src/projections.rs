@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::Backend;
 use crate::error::Error;
-use crate::journal::Epoch;
+use crate::journal::{Epoch, refuse_hole};
 
 mod approvals;
 mod attempts;
@@ -176,6 +176,11 @@ impl Fold {
         records: &[Record],
         written: Seq,
     ) -> Result<Seq, Error> {
+        let mut last = self.seq;
+        for record in records {
+            refuse_hole(last, record.seq)?;
+            last = record.seq;
+        }
         let known = records.partition_point(|record| record.seq <= written);
         let mut unwanted = Changes::default();
         for record in &records[..known] {

@@ -96,15 +96,20 @@ impl Reader {
     #[must_use]
     pub fn trouble_with_tables(&self) -> Option<String> {
         let told = || {
-            let (witnesses, reached) = (Witnesses::hear(&*self.backend), self.watermark()?);
-            let head = self.head()?;
-            if let Some(lost) = witnesses.against(&*self.backend, head)? {
+            let reached = self.watermark()?;
+            if let Some(lost) = self.lost_end()? {
                 return Ok(Some(lost.to_string()));
             }
-            let behind = reached < head.seq;
+            let behind = reached < self.head()?.seq;
             if behind { self.backend.complaint() } else { Ok(None) }
         };
         told().unwrap_or_else(|unreadable: Error| Some(unreadable.to_string()))
+    }
+
+    /// Why the journal is not whole, if something beside it tells of more.
+    pub fn lost_end(&self) -> Result<Option<Error>, Error> {
+        let witnesses = Witnesses::hear(&*self.backend);
+        witnesses.against(&*self.backend, self.head()?)
     }
 
     /// What stands for the content of each table: equal content has equal fingerprints, on every

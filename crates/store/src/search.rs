@@ -102,8 +102,8 @@ impl Document {
         "kind, source, seq, at, mission_id, task_id, agent, type, body";
 
     /// The words of its body, which is all that a database has to index.
-    pub(crate) fn words(&self) -> String {
-        words(self.body()).collect::<Vec<_>>().join(" ")
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+        words(self.body())
     }
 
     pub(crate) fn body(&self) -> &str {

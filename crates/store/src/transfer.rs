@@ -6,6 +6,7 @@
 use std::io::{BufRead, Write};
 
 use kapelle_core::Seq;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -16,7 +17,7 @@ use crate::fingerprint::{Fingerprint, fingerprints};
 use crate::journal::{Epoch, Hash, Head};
 use crate::location::{Location, Place};
 use crate::lock::Holder;
-use crate::lost;
+use crate::lost::{self, Witnesses};
 use crate::open::open;
 use crate::reader::Reader;
 use crate::search::{self, Document};
@@ -85,8 +86,10 @@ pub struct Carried {
 }
 
 impl Reader {
-    /// Writes the journal as lines of JSON, as far as the audit agrees with it.
+    /// Writes the journal as lines of JSON, as far as the audit agrees with it. One that has lost
+    /// its end is not said to be whole.
     pub fn export(&self, to: &mut impl Write) -> Result<Head, ExportError> {
+        let witnesses = Witnesses::hear(&*self.backend);
         let (mut head, mut epoch) = (Head::EMPTY, Epoch(0));
         loop {
             let page = self.backend.rows(head.seq, PAGE)?;
@@ -97,6 +100,9 @@ impl Reader {
                 to.write_all(b"\n")?;
             }
             if page.len() < PAGE {
+                if let Some(lost) = witnesses.against(&*self.backend, head)? {
+                    return Err(lost.into());
+                }
                 let last = LastLine { end: Ended::at(head) };
                 serde_json::to_writer(&mut *to, &last).map_err(std::io::Error::from)?;
                 to.write_all(b"\n")?;
@@ -179,47 +185,53 @@ fn read_lines(
     mut take: impl FnMut(Seq, &[Row]) -> Result<(), Error>,
 ) -> Result<Head, Error> {
     let (mut head, mut epoch, mut number) = (Head::EMPTY, Epoch(0), 0);
-    let (mut page, mut text, mut counted) = (Vec::new(), String::new(), Counted::default());
+    let (mut page, mut bytes, mut counted) = (Vec::new(), Vec::new(), Counted::default());
     let mut is_whole = false;
     loop {
-        text.clear();
+        bytes.clear();
+        number += 1;
+        let wrong = |why: String| Error::Import { line: number, why };
         let mut bounded = std::io::Read::take(&mut *from, LINE_BYTES_MAX as u64);
-        let length = bounded
-            .read_line(&mut text)
-            .map_err(|why| Error::Import { line: number + 1, why: why.to_string() })?;
+        let length = bounded.read_until(b'\n', &mut bytes).map_err(|why| wrong(why.to_string()))?;
         if length == LINE_BYTES_MAX {
             return Err(Error::TooLarge { what: "line", bytes: length, max: LINE_BYTES_MAX });
         }
-        number += 1;
-        if text.trim().is_empty() {
+        let is_end = length == 0 || is_torn(&bytes);
+        let text = if is_end { Ok("") } else { str::from_utf8(&bytes) };
+        let text = text.map_err(|why| wrong(why.to_string()))?.trim();
+        if is_whole && !bytes.trim_ascii().is_empty() {
+            return Err(wrong("the line before it is the last of an export".into()));
+        } else if text.is_empty() {
             // A line for the eye, or nothing more.
-        } else if is_whole {
-            let why = "the line before it is the last of an export".into();
-            return Err(Error::Import { line: number, why });
-        } else if let Ok(last) = serde_json::from_str::<LastLine>(text.trim()) {
+        } else if let Ok(last) = serde_json::from_str::<LastLine>(text) {
             refuse_other_end(number, &last.end, head)?;
             is_whole = true;
         } else {
-            let row = row(number, text.trim())?;
+            let row = row(number, text)?;
             let checked = audit::check(&row, head, epoch);
-            (head, epoch) =
-                checked.map_err(|why| Error::Import { line: number, why: why.to_string() })?;
+            (head, epoch) = checked.map_err(|why| wrong(why.to_string()))?;
             let event = crate::journal::event(head.seq, &row.body)?;
             let impossible = |why| Error::Impossible { record: head.seq, why };
             counted.follow(&event).map_err(impossible)?;
             page.push(row);
         }
-        if page.len() == PAGE || (length == 0 && !page.is_empty()) {
+        if page.len() == PAGE || (is_end && !page.is_empty()) {
             take(Seq(head.seq.0 - page.len() as u64), &page)?;
             page.clear();
         }
-        if length == 0 && !is_whole && extent == Extent::Whole {
+        if is_end && !is_whole && extent == Extent::Whole {
             return Err(Error::CutShort { records: head.seq.0 });
         }
-        if length == 0 {
+        if is_end {
             return Ok(head);
         }
     }
+}
+
+/// Whether this is the beginning of a line that was cut: what is cut ends anywhere, but no line of
+/// ours is whole before its last brace.
+fn is_torn(line: &[u8]) -> bool {
+    !line.ends_with(b"\n") && serde_json::from_slice::<IgnoredAny>(line).is_err()
 }
 
 fn refuse_other_end(line: u64, told: &Ended, head: Head) -> Result<(), Error> {

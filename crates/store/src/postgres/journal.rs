@@ -124,7 +124,7 @@ impl Postgres {
             if current != lead.epoch {
                 return Err(Error::StaleEpoch { presented: lead.epoch, current });
             }
-            if !lead::try_once(&link, &self.server)? {
+            if !lead::take_back(&link, &self.server, self.link.borrow().session)? {
                 let what = "somebody else holds the lock of the project".into();
                 return Err(Error::Lost { what });
             }
@@ -180,7 +180,7 @@ impl Postgres {
     /// Whether the database took it. A connection that is lost on the way leaves that open; the
     /// journal itself tells, as soon as it can be reached again.
     fn insert(&self, admitted: &Admitted) -> Result<bool, Error> {
-        let until = Instant::now() + RESTART_PATIENCE;
+        let mut lost_at = None;
         loop {
             let lost = match self.trying(|link| insert(link, self.epoch, self.head.seq, admitted)) {
                 // The server may still carry out what a lost connection asked for. Whoever asks
@@ -188,6 +188,7 @@ impl Postgres {
                 Err(lost @ (Error::Lost { .. } | Error::Duplicate { .. })) => lost,
                 outcome => return outcome,
             };
+            let until = *lost_at.get_or_insert_with(Instant::now) + RESTART_PATIENCE;
             loop {
                 match self.on(look) {
                     Ok((head, epoch)) if head == admitted.head && epoch == self.epoch => {
@@ -525,6 +526,15 @@ mod tests {
     use super::super::link::cluster::Cluster;
     use super::*;
 
+    /// Appends wait on the server until this is dropped.
+    fn hinder_appends(cluster: &Cluster, schema: &str) -> impl Drop {
+        let slow = "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+            $$BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NEW; END$$;
+            CREATE TRIGGER slow BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION wait()";
+        cluster.psql(schema, slow).unwrap();
+        cluster.session(schema, "SELECT pg_advisory_lock(42);")
+    }
+
     /// A server goes on with what a client asked for that is gone. The same append on another
     /// connection waits for it, and meets what it wrote itself.
     #[test]
@@ -533,11 +543,7 @@ mod tests {
         let mut store = Postgres::open(&cluster.project()).unwrap();
         let schema = store.server.schema.clone();
         let epoch = store.claim_epoch().unwrap();
-        let slow = "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
-            $$BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NEW; END$$;
-            CREATE TRIGGER slow BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION wait()";
-        cluster.psql(&schema, slow).unwrap();
-        let hindrance = cluster.session(&schema, "SELECT pg_advisory_lock(42);");
+        let hindrance = hinder_appends(&cluster, &schema);
         store.link.get_mut().patience = Duration::from_millis(200);
         let records: Vec<Record> = (1..=3)
             .map(|seq| Record { seq: Seq(seq), at: Timestamp(1), event: Event::SessionStarted })
@@ -555,5 +561,34 @@ mod tests {
         });
         assert_eq!(head.seq, Seq(3));
         assert_eq!(store.look().unwrap().0, head);
+    }
+
+    /// The session of a leader that nobody waits for any more still has the lock. It is the leader's
+    /// own, and goes, with whatever it was asked for.
+    #[test]
+    fn a_leader_that_gave_up_on_an_answer_takes_its_lock_back() {
+        let cluster = Cluster::start();
+        let mut store = Postgres::open(&cluster.project()).unwrap();
+        let schema = store.server.schema.clone();
+        let epoch = store.lead(&Holder::here()).unwrap();
+        let hindrance = hinder_appends(&cluster, &schema);
+        store.link.get_mut().patience = Duration::from_millis(200);
+        let first = store.link.get_mut().session;
+        let record = Record { seq: Seq(1), at: Timestamp(1), event: Event::SessionStarted };
+        let head = thread::scope(|scope| {
+            scope.spawn(|| {
+                let waiting = format!(
+                    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+                    AND query LIKE '%INSERT INTO journal%' AND pid <> {first}"
+                );
+                let until = Instant::now() + Duration::from_secs(20);
+                while cluster.psql(&schema, &waiting).unwrap() != "1" && Instant::now() < until {}
+                drop(hindrance);
+            });
+            store.append(epoch, Seq(0), &[record]).unwrap()
+        });
+        assert_eq!(head.seq, Seq(1));
+        assert_ne!(store.link.get_mut().session, first);
+        assert!(lead::leader(&store.link.borrow(), &store.server).unwrap().is_some());
     }
 }

@@ -112,7 +112,17 @@ fn try_for(link: &Link, server: &Server, patience: Duration) -> Result<bool, Err
     }
 }
 
-pub(super) fn try_once(link: &Link, server: &Server) -> Result<bool, Error> {
+/// Takes the lock for a leader whose connection was lost. The session of that connection may still
+/// have it: one that nobody waits for any more goes on with what it was asked for.
+pub(super) fn take_back(link: &Link, server: &Server, lost: i32) -> Result<bool, Error> {
+    if try_once(link, server)? {
+        return Ok(true);
+    }
+    end(link, server, Some(lost))?;
+    try_for(link, server, NOTICING)
+}
+
+fn try_once(link: &Link, server: &Server) -> Result<bool, Error> {
     let key = key(server);
     let rows = link.query("SELECT pg_try_advisory_lock($1)", vec![Box::new(key)])?;
     Ok(rows.first().is_some_and(|row| row.get(0)))

@@ -19,7 +19,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::yield_now;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{
+    AsyncMessage, Client, Config, NoTls, Row, SimpleQueryMessage, SimpleQueryRow, Statement,
+};
 
 use crate::error::Error;
 use crate::location::{Durability, Server};
@@ -61,6 +63,8 @@ pub(super) struct Link {
     /// What the server says by itself, as text.
     notices: Receiver<String>,
     pub(super) patience: Duration,
+    /// The server's number for it.
+    pub(super) session: i32,
     /// Somebody stopped waiting for an answer. What they asked for may still be under way, in a
     /// transaction that is open: nothing more may be asked here.
     given_up: AtomicBool,
@@ -106,23 +110,30 @@ impl Link {
                 return Err(unreachable(server, error));
             }
         };
-        let prepared = Mutex::default();
-        let (patience, given_up) = (ANSWER_PATIENCE, AtomicBool::new(false));
-        let (runtime, in_transaction) = (Some(runtime), AtomicBool::new(false));
-        let link = Link { runtime, client, prepared, notices, patience, given_up, in_transaction };
+        let mut link = Link {
+            runtime: Some(runtime),
+            client,
+            prepared: Mutex::default(),
+            notices,
+            patience: ANSWER_PATIENCE,
+            session: 0,
+            given_up: AtomicBool::new(false),
+            in_transaction: AtomicBool::new(false),
+        };
         link.set_up(server, purpose)?;
         Ok(link)
     }
 
-    fn set_up(&self, server: &Server, purpose: Use) -> Result<(), Error> {
+    fn set_up(&mut self, server: &Server, purpose: Use) -> Result<(), Error> {
         let only = match purpose {
             Use::Reading | Use::Listening => "SET default_transaction_read_only = on;".to_owned(),
             Use::Writing(Durability::Full) => "SET synchronous_commit = on;".to_owned(),
             Use::Writing(Durability::Normal) => "SET synchronous_commit = off;".to_owned(),
         };
         let told = TOLD.map(|setting| format!("current_setting('{setting}')")).join(", ");
-        let set = format!("{} {only} SELECT {told}", settings(server));
+        let set = format!("{} {only} SELECT {told}, pg_backend_pid()", settings(server));
         let said = self.wait(self.client.simple_query(&set))?;
+        self.session = row(&said).and_then(|row| row.get(TOLD.len())?.parse().ok()).unwrap_or(0);
         assert_encoding(&said, server)?;
         match purpose {
             Use::Writing(Durability::Full) => assert_durable(&said),
@@ -278,13 +289,16 @@ const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 /// What the server says about itself when a connection is set up.
 const TOLD: [&str; 4] = ["server_encoding", DURABLE[0], DURABLE[1], DURABLE[2]];
 
-fn told<'a>(said: &'a [SimpleQueryMessage], setting: &str) -> &'a str {
-    let row = said.iter().find_map(|message| match message {
+fn row(said: &[SimpleQueryMessage]) -> Option<&SimpleQueryRow> {
+    said.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
-    });
+    })
+}
+
+fn told<'a>(said: &'a [SimpleQueryMessage], setting: &str) -> &'a str {
     let at = TOLD.iter().position(|known| *known == setting);
-    at.and_then(|at| row?.get(at)).unwrap_or("unknown")
+    at.and_then(|at| row(said)?.get(at)).unwrap_or("unknown")
 }
 
 /// In another encoding some texts cannot be kept, and the journal would end at the first of them.
@@ -323,14 +337,16 @@ pub(super) fn config(server: &Server, name: &str) -> Config {
 /// What every session of ours has set.
 ///
 /// The server, too, has to notice that we are gone, for it holds our lock; and it must not end a
-/// session that has nothing to do, for the same reason.
+/// session that has nothing to do, for the same reason. How long a statement may take is for us to
+/// say, and what it sees is what was committed when it began.
 pub(super) fn settings(server: &Server) -> String {
     format!(
         "SET search_path TO {}, pg_catalog; SET client_min_messages = warning;
         SET tcp_keepalives_idle = {}; SET tcp_keepalives_interval = 1;
         SET tcp_keepalives_count = {KEEPALIVE_RETRIES};
         SET idle_in_transaction_session_timeout = {};
-        SET idle_session_timeout = 0;",
+        SET idle_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0;
+        SET default_transaction_isolation = 'read committed';",
         server.schema,
         KEEPALIVE_IDLE.as_secs(),
         IDLE_IN_TRANSACTION.as_millis(),
@@ -473,6 +489,9 @@ mod tests {
             "tcp_keepalives_idle = 7200",
             "idle_in_transaction_session_timeout = '1h'",
             "idle_session_timeout = '1h'",
+            "statement_timeout = '1h'",
+            "lock_timeout = '1h'",
+            "default_transaction_isolation = 'serializable'",
         ] {
             cluster.psql("public", &format!("ALTER SYSTEM SET {setting}")).unwrap();
         }
@@ -486,6 +505,9 @@ mod tests {
         let names = [
             ("idle_in_transaction_session_timeout", "2s"),
             ("idle_session_timeout", "0"),
+            ("statement_timeout", "0"),
+            ("lock_timeout", "0"),
+            ("transaction_isolation", "read committed"),
             ("tcp_keepalives_idle", "2"),
             ("tcp_keepalives_interval", "1"),
             ("tcp_keepalives_count", "2"),

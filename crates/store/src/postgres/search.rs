@@ -11,9 +11,13 @@ use crate::journal::Epoch;
 use crate::search::{Document, Query, kind_named};
 use crate::value::{Value, clamped};
 
+/// An append waits for whoever waits here. Somebody who makes an index of the documents, or has
+/// locked them, is left alone; what they keep back is told to the search later.
+const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '100ms'";
+
 const PUT: &str = "INSERT INTO documents (kind, source, seq, at, mission_id, task_id, agent, type,
         body, words)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, to_tsvector('simple', $10))
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, array_to_tsvector($10))
     ON CONFLICT (kind, source) DO UPDATE SET seq = excluded.seq, at = excluded.at,
         mission_id = excluded.mission_id, task_id = excluded.task_id, agent = excluded.agent,
         type = excluded.type, body = excluded.body, words = excluded.words";
@@ -32,8 +36,9 @@ pub(super) fn index(
         statements.push((advance, vec![Box::new(clamped(mark.0))]));
     }
     let begin = if mark.is_some() { LIGHTLY } else { "BEGIN" };
-    fenced(link, epoch, begin, statements)
+    fenced(link, epoch, &format!("{begin}; {LOCK_PATIENCE}"), statements)
 }
+
 fn values(document: &Document) -> Vec<Param<'_>> {
     let text = |text: &str| match Value::from(text) {
         Value::Text(text) => text.into_owned(),
@@ -49,7 +54,7 @@ fn values(document: &Document) -> Vec<Param<'_>> {
         Box::new(document.agent.as_deref().map(text)),
         Box::new(document.event.as_deref().map(text)),
         Box::new(text(document.body())),
-        Box::new(text(&document.words())),
+        Box::new(document.words().collect::<Vec<_>>()),
     ]
 }
 
@@ -58,7 +63,7 @@ pub(super) fn search(link: &Link, query: &Query) -> Result<Vec<Document>, Error>
     let columns = Document::COLUMNS;
     let sql = format!(
         "SELECT {columns} FROM documents
-        WHERE ($1::text IS NULL OR words @@ plainto_tsquery('simple', $1))
+        WHERE ($1::text IS NULL OR words @@ $1::tsquery)
             AND ($2::text IS NULL OR kind = $2) AND ($3::text IS NULL OR mission_id = $3)
             AND ($4::bigint IS NULL OR task_id = $4) AND ($5::text IS NULL OR agent = $5)
             AND ($6::text IS NULL OR type = $6) AND ($7::bigint IS NULL OR at >= $7)
@@ -67,7 +72,7 @@ pub(super) fn search(link: &Link, query: &Query) -> Result<Vec<Document>, Error>
     );
     let time = |at: Option<Timestamp>| at.map(|at| clamped(at.0));
     let params: Vec<Param<'_>> = vec![
-        Box::new(words.map(|words| words.join(" "))),
+        Box::new(words.map(|words| all_of(&words))),
         Box::new(query.kind.map(|kind| kind.name())),
         Box::new(query.mission.map(|mission| mission.to_string())),
         Box::new(query.task.map(|task| i64::from(task.0))),
@@ -78,6 +83,11 @@ pub(super) fn search(link: &Link, query: &Query) -> Result<Vec<Document>, Error>
         Box::new(query.limit()),
     ];
     Ok(link.query(&sql, params)?.iter().map(document).collect())
+}
+
+/// As PostgreSQL writes such a question. What it would make of a text itself may be other words.
+fn all_of(words: &[String]) -> String {
+    words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" & ")
 }
 
 /// What no record of the journal tells.
@@ -109,5 +119,42 @@ fn document(row: &Row) -> Document {
         agent: row.get(6),
         event: row.get(7),
         body: row.get(8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::link::{Use, cluster};
+    use super::super::schema;
+    use super::*;
+    use crate::location::{Durability, Place};
+
+    /// It has the connection of the appends: they would wait as long, and then lose it.
+    #[test]
+    fn somebody_who_locked_the_documents_is_not_waited_for() {
+        let cluster = cluster::Cluster::start();
+        let Place::Postgres(server) = cluster.project().place else { panic!("it is a server") };
+        let mut link = Link::connect(&server, Use::Writing(Durability::Full)).unwrap();
+        schema::create(&link, &server).unwrap();
+        link.patience = Duration::from_secs(10);
+        let _lock = cluster.session(&server.schema, "BEGIN; LOCK TABLE documents;");
+        for mark in [None, Some(Seq(0))] {
+            let document = Document {
+                kind: crate::search::Kind::Memory,
+                source: "note".into(),
+                seq: None,
+                at: Timestamp(1),
+                mission: None,
+                task: None,
+                agent: None,
+                event: None,
+                body: "milk".into(),
+            };
+            let refused = index(&link, Epoch(0), &[document], mark).unwrap_err();
+            assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
+        }
+        assert!(!link.is_closed());
     }
 }

@@ -149,6 +149,11 @@ pub(super) fn word(head: Seq) -> String {
 }
 
 /// The batch, and word of it to those who listen.
+fn is_gone(link: &Link, seq: Seq) -> bool {
+    let found = link.query("SELECT 1 FROM journal WHERE seq = $1", vec![Box::new(clamped(seq.0))]);
+    found.is_ok_and(|found| found.is_empty())
+}
+
 pub(super) fn write(
     link: &Link,
     claimed: Epoch,
@@ -156,11 +161,11 @@ pub(super) fn write(
     (from, to): (Seq, Seq),
     channel: &str,
 ) -> Result<(), Error> {
-    // Tables that are elsewhere than expected make a null of the number, which the column refuses,
-    // and with it everything else.
+    // Tables that are elsewhere than expected make a null of the number, and a record that the
+    // server has lost one of the hash; the columns refuse that, and with it everything else.
     let advance = "UPDATE projection_watermark SET seq = CASE WHEN seq = $2 THEN $1::bigint END,
         complaint = NULL,
-        hash = coalesce((SELECT encode(hash, 'hex') FROM journal WHERE seq = $1::bigint), '')";
+        hash = (SELECT encode(hash, 'hex') FROM journal WHERE seq = $1::bigint)";
     let numbers: Vec<Param<'_>> = vec![Box::new(clamped(to.0)), Box::new(clamped(from.0))];
     let mut statements = vec![(advance, numbers)];
     for (of, rows) in changes.by_table() {
@@ -176,6 +181,7 @@ pub(super) fn write(
     written.map_err(|error| match (error, watermark(link)) {
         (stale @ Error::StaleEpoch { .. }, _) => stale,
         (_, Ok(actual)) if actual != from => Error::Overtaken { expected: from, actual },
+        (Error::Unfit { .. }, _) if is_gone(link, to) => Error::Missing { seq: to },
         (error, _) => error,
     })
 }

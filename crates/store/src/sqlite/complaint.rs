@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
+use super::connection::beside;
 use crate::error::Error;
 use crate::location::tables_path;
 
@@ -14,9 +15,7 @@ use crate::location::tables_path;
 const BYTES_MAX: u64 = 4096;
 
 fn place(path: &Path) -> PathBuf {
-    let mut name = tables_path(path).into_os_string();
-    name.push("-complaint");
-    name.into()
+    beside(&tables_path(path), "-complaint")
 }
 
 pub(super) fn note(path: &Path, why: &str) -> Result<(), Error> {

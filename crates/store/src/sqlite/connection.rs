@@ -219,9 +219,7 @@ fn look_on(path: &Path) -> Result<Connection, Error> {
 
 /// Without a log, the file is all there is, and nobody can change it under us.
 fn as_it_stands(path: &Path) -> Result<Connection, Error> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    let log = PathBuf::from(log);
+    let log = beside(path, "-wal");
     if fs::metadata(&log).is_ok_and(|found| found.len() > 0) {
         let what = format!("{} has to be taken in by somebody who can write", log.display());
         return Err(Error::ReadOnly { what });
@@ -323,19 +321,12 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
 /// for a snapshot has the same in mind.
 fn refuse_linked_companions(path: &Path) -> Result<(), Error> {
     for ending in ["-wal", "-shm", "-journal", "-snapshot", "-snapshot.half", "-complaint"] {
-        let companion = companion(path, ending);
+        let companion = beside(path, ending);
         if fs::symlink_metadata(&companion).is_ok_and(|found| !found.is_file()) {
             return Err(Error::NotPlainFile { path: companion });
         }
     }
     Ok(())
-}
-
-/// A file that belongs to the one in `path`.
-fn companion(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    name.into()
 }
 
 /// Makes sure that there is a file which only its owner can read.
@@ -362,7 +353,7 @@ fn create(path: &Path) -> Result<(), Error> {
 /// log with the mode that the file has when it is first read, so that may have to be closed too.
 fn close_to_others(path: &Path) -> Result<(), Error> {
     close_file(path).map_err(Error::io(path))?;
-    for file in ["-wal", "-shm"].map(|ending| companion(path, ending)) {
+    for file in ["-wal", "-shm"].map(|ending| beside(path, ending)) {
         match close_file(&file) {
             // Whoever used it last took it along.
             Err(gone) if gone.kind() == ErrorKind::NotFound => {}

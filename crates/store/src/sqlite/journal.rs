@@ -521,6 +521,11 @@ pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 mod tests {
     use super::*;
 
+    fn record(seq: u64) -> Record {
+        let event = kapelle_core::Event::SessionStarted;
+        Record { seq: Seq(seq), at: Timestamp(1), event }
+    }
+
     /// What can be made anew is written lightly. An append that comes after it must not be.
     #[test]
     fn an_append_after_a_light_write_is_as_durable_as_before() {
@@ -548,12 +553,10 @@ mod tests {
         store.conn.busy_timeout(std::time::Duration::from_millis(1)).unwrap();
         let somebody = Connection::open(&path).unwrap();
         somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let event = kapelle_core::Event::SessionStarted;
-        let record = Record { seq: Seq(1), at: Timestamp(1), event };
-        let refused = store.append(epoch, Seq(0), std::slice::from_ref(&record)).unwrap_err();
+        let refused = store.append(epoch, Seq(0), &[record(1)]).unwrap_err();
         assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
         somebody.execute_batch("COMMIT").unwrap();
-        assert_eq!(store.append(epoch, Seq(0), &[record]).unwrap().seq, Seq(1));
+        assert_eq!(store.append(epoch, Seq(0), &[record(1)]).unwrap().seq, Seq(1));
     }
 
     /// A store has two files, and whoever has one of them open wants to know which.
@@ -610,9 +613,7 @@ mod tests {
         let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
         let epoch = store.claim_epoch().unwrap();
         store.conn.execute_batch("BEGIN").unwrap();
-        let event = kapelle_core::Event::SessionStarted;
-        let record = Record { seq: Seq(1), at: Timestamp(1), event };
-        let refused = store.append(epoch, Seq(0), &[record]).unwrap_err();
+        let refused = store.append(epoch, Seq(0), &[record(1)]).unwrap_err();
         assert!(matches!(refused, Error::Database { .. }), "{refused:?}");
     }
 
@@ -622,6 +623,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Sqlite::open(&dir.path().join("db")).unwrap();
         let (epoch, nothing) = (store.claim_epoch().unwrap(), Changes::default());
+        let records: Vec<Record> = (1..=7).map(record).collect();
+        store.append(epoch, Seq(0), &records).unwrap();
         store.write_rows(epoch, &nothing, (Seq(0), Seq(7))).unwrap();
         let late = store.write_rows(epoch, &nothing, (Seq(0), Seq(3)));
         let refused = late.unwrap_err().to_string();

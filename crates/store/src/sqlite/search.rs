@@ -26,7 +26,7 @@ pub(super) fn index(
             )?
             .query_row(params_from_iter(values(document)), |row| row.get(0))?;
         conn.prepare_cached("INSERT INTO documents_words (rowid, body) VALUES (?1, ?2)")?
-            .execute(params![id, document.words()])?;
+            .execute(params![id, document.words().collect::<Vec<_>>().join(" ")])?;
     }
     if let Some(mark) = mark {
         let sql = "INSERT INTO search_watermark (id, seq) VALUES (1, ?1)
@@ -155,15 +155,13 @@ pub(super) fn trouble(conn: &Connection) -> Result<Option<String>, Error> {
 /// A search that knows only what is kept.
 pub(super) fn create_anew(conn: &Connection, kept: &[Document]) -> Result<(), Error> {
     let mut create = String::new();
-    for table in ["documents_words", "documents"] {
+    for table in ["documents_words", "documents", "search_watermark"] {
         let sql = "SELECT sql || ';' FROM sqlite_schema WHERE name = ?1";
         create += &conn.query_row(sql, [table], |row| row.get::<_, String>(0))?;
         remove(conn, table)?;
     }
     conn.execute_batch(&create)?;
-    let begin = "INSERT INTO search_watermark (id, seq) VALUES (1, 0)
-        ON CONFLICT (id) DO UPDATE SET seq = 0";
-    conn.execute_batch(begin)?;
+    conn.execute_batch("INSERT INTO search_watermark (id, seq) VALUES (1, 0)")?;
     index(conn, kept, None)
 }
 

@@ -4,18 +4,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::fcntl::OFlag;
 
+use super::connection::beside;
 use crate::error::Error;
 use crate::snapshot::SNAPSHOT_BYTES_MAX;
-
-fn place(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    name.into()
-}
 
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     read_start(path, usize::MAX)
@@ -23,7 +18,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
 
 /// At most so many bytes of it.
 pub(super) fn read_start(path: &Path, bytes: usize) -> Result<Option<Vec<u8>>, Error> {
-    let place = place(path, "-snapshot");
+    let place = beside(path, "-snapshot");
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(&place) {
         Ok(file) => file,
@@ -42,7 +37,7 @@ pub(super) fn read_start(path: &Path, bytes: usize) -> Result<Option<Vec<u8>>, E
 
 /// Whole or not at all: written beside its place and renamed into it.
 pub(super) fn write(path: &Path, body: &[u8]) -> Result<(), Error> {
-    let (place, half) = (place(path, "-snapshot"), place(path, "-snapshot.half"));
+    let (place, half) = (beside(path, "-snapshot"), beside(path, "-snapshot.half"));
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     options.custom_flags(OFlag::O_NOFOLLOW.bits());

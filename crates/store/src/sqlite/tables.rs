@@ -50,7 +50,10 @@ fn are_usable(conn: &Connection, journal: &Connection) -> Result<bool, Error> {
         return Ok(false);
     }
     match told(conn) {
-        Ok(Some(told)) => Ok(told.version == VERSION && told.hash == hash_at(journal, told.seq)?),
+        Ok(Some(told)) => {
+            Ok(told.version == VERSION
+                && told.hash == hash_at(journal, told.seq)?.unwrap_or_default())
+        }
         // Somebody wrote into them what nobody can read.
         Ok(None) | Err(Error::Database { .. }) => Ok(false),
         Err(error) => Err(error),
@@ -88,11 +91,11 @@ pub(super) fn told(conn: &Connection) -> Result<Option<Told>, Error> {
     Ok(told.optional()?)
 }
 
-/// The hash of a record, as text; empty if there is no such record.
-fn hash_at(journal: &Connection, seq: Seq) -> Result<String, Error> {
+/// The hash of a record, as text.
+fn hash_at(journal: &Connection, seq: Seq) -> Result<Option<String>, Error> {
     let mut hash = journal.prepare_cached("SELECT hash FROM journal WHERE seq = ?1")?;
     let found = hash.query_row([clamped(seq.0)], |row| Ok(Hash(row.get(0)?))).optional()?;
-    Ok(found.map(|hash| hash.to_string()).unwrap_or_default())
+    Ok(found.map(|hash| hash.to_string()))
 }
 
 /// Empty tables, in the form of this version. What people have put beside them stays, and indexes
@@ -241,9 +244,9 @@ pub(super) fn write(
     changes: &Changes,
     (from, to): (Seq, Seq),
 ) -> Result<(), Error> {
-    let hash = hash_at(journal, to)?;
     let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     refuse_stale(journal, claimed)?;
+    let hash = hash_at(journal, to)?.ok_or(Error::Missing { seq: to })?;
     let sql = "UPDATE projection_watermark SET seq = ?1, hash = ?2, complaint = NULL
         WHERE seq = ?3";
     let moved = tx.prepare_cached(sql)?.execute(params![clamped(to.0), hash, clamped(from.0)])?;

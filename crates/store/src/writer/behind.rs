@@ -109,7 +109,12 @@ impl Behind {
             Err(Error::Locked { .. }) => (Seq(0), false),
             Err(error) => return Err(error),
         };
-        let unsearchable_since = (store.searchable()? < head).then(Instant::now);
+        let searchable = match store.searchable() {
+            // A search is made anew by a rebuild, and holds up nobody until then.
+            Err(Error::Damaged { .. }) => Seq(0),
+            searchable => searchable?,
+        };
+        let unsearchable_since = (searchable < head).then(Instant::now);
         Ok(Behind {
             store,
             epoch,
@@ -289,6 +294,11 @@ impl Behind {
         let (mut records, head) = self.pending.take(fold.seq());
         if records.is_empty() {
             records = self.store.read(fold.seq(), FOLD_RECORDS_MAX)?;
+        }
+        // A server that lost what it acknowledged has a shorter journal than we know: nobody may
+        // wait for what never comes.
+        if records.is_empty() && fold.seq() < head.seq {
+            return Err(Error::Missing { seq: Seq(fold.seq().0 + 1) });
         }
         self.written = fold.take_in(&mut *self.store, self.epoch, &records, self.written)?;
         self.more = fold.seq() < head.seq;

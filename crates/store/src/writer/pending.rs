@@ -71,7 +71,7 @@ impl Pending {
         // An append whose answer was lost may be in the journal: then there is a gap before this one.
         let first = records.iter().flatten().next().map(|record| record.seq);
         let next = Seq(news.kept_to.0 + 1);
-        let follow = news.records.is_empty() || first.is_none_or(|first| first == next);
+        let follow = news.records.is_empty() || first == Some(next);
         if follow && news.count + count <= RECORDS_MAX {
             (news.kept_to, news.count) = (head.seq, news.count + count);
             news.records.extend(records);
@@ -209,5 +209,17 @@ mod tests {
         assert_eq!(taken(&pending, 0), Some((1, 10_000)));
         assert_eq!(taken(&pending, 10_000), None, "the journal has it");
         assert_eq!(pending.head().seq, seq);
+    }
+
+    /// The same when somebody else's append was refused, and only the new end was seen.
+    #[test]
+    fn an_end_that_was_only_seen_leaves_a_gap_too() {
+        let pending = Pending::new(Head::EMPTY);
+        append(&pending);
+        let seen = Head { seq: Seq(GROUP as u64 + 5), hash: Hash([0; 32]) };
+        pending.appended(seen, Vec::new());
+        append(&pending);
+        assert_eq!(taken(&pending, 0), Some((1, 10_000)));
+        assert_eq!(taken(&pending, 10_000), None, "the journal has it");
     }
 }

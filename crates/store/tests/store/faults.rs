@@ -33,20 +33,31 @@ fn append(writer: &Writer, expected: Seq, records: &[Record]) -> Receiver<Result
 /// Runs a test of this binary in a mount namespace of its own.
 fn in_a_box(test: &str, dir: &Path, walls: &[&str]) {
     let program = std::env::current_exe().unwrap();
-    let output = Command::new("bwrap")
-        .args(["--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
-        .args(walls)
-        // The walls may stand where it lies.
-        .arg("--ro-bind")
-        .args([&program, &program])
-        .arg(&program)
-        .args(["--exact", test, "--nocapture"])
-        .env(CHILD_DIR, dir)
-        .output()
-        .unwrap();
+    let mut bwrap = Command::new("bwrap");
+    bwrap.args(["--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]).args(walls);
+    // The walls may stand where it lies.
+    bwrap.arg("--ro-bind").args([&program, &program]).arg(&program);
+    survives(bwrap, test, dir);
+}
+
+/// Runs a test of this binary by a command that ends with the name of the program to run.
+fn survives(mut command: Command, test: &str, dir: &Path) {
+    let output =
+        command.args(["--exact", test, "--nocapture"]).env(CHILD_DIR, dir).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("survived"), "{said}\n{complained}");
+}
+
+/// Appends a few at a time, as a conductor does: how far it came, and what ended it.
+fn append_until_refused(writer: &Writer, mut head: Seq, records: &[Record]) -> (Seq, Error) {
+    for batch in records.chunks(8) {
+        match writer.append_and_wait(writer.epoch(), head, batch.to_vec()) {
+            Ok(to) => head = to.seq,
+            Err(why) => return (head, why),
+        }
+    }
+    panic!("everything was taken");
 }
 
 /// Not a test by itself: fills a small disk, and goes on when there is room again.
@@ -59,17 +70,7 @@ fn child_fills_its_disk() {
     fs::write(&ballast, vec![0; 4_000_000]).unwrap();
     let records = fixture::history(12, 60);
     let writer = Writer::open(&path).unwrap();
-    let (mut head, mut full) = (Seq(0), None);
-    for batch in records.chunks(8) {
-        match append(&writer, head, batch).recv().unwrap() {
-            Ok(to) => head = to.seq,
-            Err(why) => {
-                full = Some(why);
-                break;
-            }
-        }
-    }
-    let full = full.expect("the disk is not full");
+    let (head, full) = append_until_refused(&writer, Seq(0), &records);
     assert!(matches!(full, Error::DiskFull { .. }), "{full:?}");
     assert_eq!(Reader::open(&path).unwrap().head().unwrap().seq, head, "what was acknowledged");
 
@@ -90,6 +91,36 @@ fn a_full_disk_loses_nothing_that_was_acknowledged() {
     in_a_box("faults::child_fills_its_disk", dir.path(), &size);
 }
 
+/// Not a test by itself: writes until the system refuses, and leaves.
+#[test]
+fn child_writes_more_than_it_may() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let path = Path::new(&dir).join("db");
+    let writer = Writer::open(&path).unwrap();
+    let (head, refused) = append_until_refused(&writer, Seq(0), &fixture::history(12, 60));
+    let refused = refused.to_string();
+    assert!(refused.contains("a quota is used up"), "{refused}");
+    fs::write(Path::new(&dir).join("acknowledged"), head.to_string()).unwrap();
+    println!("\nsurvived");
+}
+
+/// A limit for one file stands for a quota: what SQLite makes of the system's refusal is the same,
+/// and says neither that the disk is full nor why.
+#[test]
+fn a_system_that_takes_no_more_loses_nothing_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut limited = Command::new("sh");
+    // In blocks of 512 bytes. The signal would end it before anybody could complain.
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 2000; exec \"$@\"", "sh"]);
+    limited.arg(std::env::current_exe().unwrap());
+    survives(limited, "faults::child_writes_more_than_it_may", dir.path());
+    let path = dir.path().join("db");
+    let acknowledged = fs::read_to_string(dir.path().join("acknowledged")).unwrap();
+    let head = verify(&path).unwrap().head.seq;
+    assert_eq!(head.to_string(), acknowledged);
+    goes_on(&path, &fixture::history(12, 60)[head.0 as usize..]);
+}
+
 /// Not a test by itself: fills the small disk of a server, and goes on when there is room again.
 #[test]
 fn child_fills_the_disk_of_its_server() {
@@ -98,22 +129,12 @@ fn child_fills_the_disk_of_its_server() {
     let location = cluster.project();
     let writer = Writer::open(&location).unwrap();
     let records = fixture::history(12, 60);
-    let mut head = append(&writer, Seq(0), &records[..100]).recv().unwrap().unwrap().seq;
+    let head = append(&writer, Seq(0), &records[..100]).recv().unwrap().unwrap().seq;
     let ballast = Path::new(&dir).join("ballast");
     let mut file = fs::File::create(&ballast).unwrap();
     while file.write_all(&[0; 65_536]).is_ok() {}
     drop(file);
-    let mut full = None;
-    for batch in records[100..].chunks(8) {
-        match append(&writer, head, batch).recv().unwrap() {
-            Ok(to) => head = to.seq,
-            Err(why) => {
-                full = Some(why);
-                break;
-            }
-        }
-    }
-    let full = full.expect("the disk is not full");
+    let (head, full) = append_until_refused(&writer, head, &records[100..]);
     assert!(matches!(full, Error::DiskFull { .. }), "{full:?}");
     assert_eq!(Reader::open(&location).unwrap().head().unwrap().seq, head, "what was acknowledged");
 

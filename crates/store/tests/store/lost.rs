@@ -1,7 +1,11 @@
 //! Records that are gone: whoever finds that out says so, and leaves what shows it as it is.
 
+use std::sync::mpsc;
+
 use kapelle_core::Seq;
-use kapelle_store::{AuditError, Broken, Reader, Why, Writer, accept_loss, rebuild, verify};
+use kapelle_store::{
+    AuditError, Broken, Error, Extent, Reader, Why, Writer, accept_loss, import, rebuild, verify,
+};
 
 use crate::fixture::{self, Place};
 
@@ -40,6 +44,65 @@ fn a_journal_that_lost_its_end_is_not_gone_on_with() {
         assert_eq!(verify(&place.location).unwrap().records, told - 5, "{}", place.name);
         fixture::write(&place.location, &records[records.len() - 5..], 50);
         assert_eq!(rebuild(&place.location).unwrap().repaired().count(), 0, "{}", place.name);
+    }
+}
+
+/// A server that comes back without what it acknowledged takes it from a writer that lives. What
+/// was not folded yet is nowhere then, and waiting for it would keep everybody from ending.
+#[test]
+fn a_journal_that_loses_its_end_under_its_writer_keeps_nobody_waiting() {
+    let records = fixture::history(1, 0);
+    let left = records.len() as u64 - 5;
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        let flush = || {
+            let (told, heard) = mpsc::channel();
+            writer.flush(move |done| told.send(done).unwrap());
+            heard.recv().unwrap()
+        };
+        let lock = place.lock_tables();
+        writer.append_and_wait(writer.epoch(), Seq(0), records.clone()).unwrap();
+        let locked = flush().unwrap_err();
+        assert!(matches!(locked, Error::Locked { .. }), "{}: {locked}", place.name);
+        place.harm_journal(&format!("DELETE FROM journal WHERE seq > {left}"));
+        drop(lock);
+        let named = format!("record {} is missing", left + 1);
+        assert_eq!(flush().unwrap_err().to_string(), named, "{}", place.name);
+        assert_eq!(writer.close().unwrap_err().to_string(), named, "{}", place.name);
+    }
+}
+
+/// Nor are rows made of what the writer remembers and nobody has any more.
+#[test]
+fn tables_do_not_tell_of_what_the_journal_lost() {
+    let records = fixture::history(1, 0);
+    let left = records.len() as u64 - 5;
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        // It waits, with all of them at hand.
+        let lock = place.lock_tables();
+        writer.append_and_wait(writer.epoch(), Seq(0), records.clone()).unwrap();
+        place.harm_journal(&format!("DELETE FROM journal WHERE seq > {left}"));
+        drop(lock);
+        let lost = writer.close().unwrap_err();
+        assert!(matches!(lost, Error::Missing { .. }), "{}: {lost}", place.name);
+        let told = Reader::open(&place.location).unwrap().watermark().unwrap();
+        assert!(told.0 <= left, "{}: {told}", place.name);
+    }
+}
+
+/// An export that ends as if it were whole would pass for the history.
+#[test]
+fn an_export_of_what_is_left_does_not_say_that_it_is_whole() {
+    for place in fixture::places() {
+        fixture::write(&place.location, &fixture::history(1, 0), 50);
+        place.harm_journal("DELETE FROM journal WHERE seq > 20");
+        let mut lines = Vec::new();
+        let refused = Reader::open(&place.location).unwrap().export(&mut lines).unwrap_err();
+        assert!(refused.to_string().contains("ends at record 20, but"), "{refused}");
+        let [_, to] = fixture::places();
+        let cut = import(&mut &lines[..], Extent::Whole, &to.location).unwrap_err();
+        assert!(matches!(cut, Error::CutShort { records: 20 }), "{}: {cut}", place.name);
     }
 }
 

@@ -96,6 +96,23 @@ fn a_later_document_takes_the_place_of_an_earlier_one() {
     }
 }
 
+/// What PostgreSQL would make of such a text is numbers, parts of words, or nothing.
+#[test]
+fn a_word_is_the_same_on_every_database() {
+    for place in fixture::places() {
+        let writer = Writer::open(&place.location).unwrap();
+        remember(&writer, memory("note 1", 5, "at 1e5abc, x²y or 2½ of user@example.com"));
+        let reader = Reader::open(&place.location).unwrap();
+        let finds = |text: &str| !reader.search(&query(text)).unwrap().is_empty();
+        for word in ["1e5abc", "1E5ABC", "x²y", "2½", "example", "com user"] {
+            assert!(finds(word), "{word} on {}", place.name);
+        }
+        for part in ["1e5", "abc", "x", "y", "2", "example.org"] {
+            assert!(!finds(part), "{part} on {}", place.name);
+        }
+    }
+}
+
 /// What the journal tells can be made searchable again; a note is told by nothing else.
 #[test]
 fn a_note_on_a_server_is_on_its_disk_when_it_is_answered() {
@@ -137,7 +154,7 @@ fn questions_cannot_be_malformed() {
 #[test]
 fn a_damaged_search_stops_no_move_and_is_made_anew() {
     let records = fixture::history(33, 2);
-    for (table, notes) in [("documents_words_data", 1), ("documents", 0)] {
+    for (table, notes) in [("documents_words_data", 1), ("documents", 0), ("search_watermark", 1)] {
         let [place, _] = fixture::places();
         let [to, _] = fixture::places();
         fixture::write(&place.location, &records, 100);
@@ -159,6 +176,24 @@ fn a_damaged_search_stops_no_move_and_is_made_anew() {
             assert!(!reader.search(&query("merged")).unwrap().is_empty(), "{table}");
             assert_eq!(reader.search(&query("fox")).unwrap().len(), notes, "{table}");
         }
+    }
+}
+
+/// Nor does it stop whoever has work to do.
+#[test]
+fn a_damaged_search_stops_no_append() {
+    let records = fixture::history(33, 2);
+    let (before, after) = records.split_at(100);
+    for table in ["documents_words_data", "documents", "search_watermark"] {
+        let [place, _] = fixture::places();
+        fixture::write(&place.location, before, 100);
+        damage(place.location.path().unwrap(), table);
+        let writer = Writer::open(&place.location).unwrap();
+        writer.append_and_wait(writer.epoch(), Seq(100), after.to_vec()).unwrap();
+        writer.close().unwrap();
+        rebuild(&place.location).unwrap();
+        let reader = Reader::open(&place.location).unwrap();
+        assert_eq!(reader.searchable().unwrap(), Seq(records.len() as u64), "{table}");
     }
 }
 

@@ -83,6 +83,29 @@ fn an_export_that_was_cut_does_not_pass_for_a_whole_one() {
     assert_eq!(read(&lines[..1], Extent::AsFarAsItGoes).unwrap(), Seq(1));
 }
 
+/// What is cut ends anywhere, also in the middle of a character.
+#[test]
+fn an_export_that_ends_in_the_middle_of_a_line_was_cut_too() {
+    let [from, to] = fixture::places();
+    fixture::write(&from.location, &fixture::history(1, 0), 50);
+    let text = exported(&from.location);
+    let ends: Vec<usize> = (0..text.len()).filter(|at| text[*at] == b'\n').collect();
+    let (first, second) = (ends[0], ends[1]);
+    for end in [first + 2, (first + second) / 2, second - 1] {
+        let torn = [&text[..end], &[0xc3]].concat();
+        for cut in [&text[..end], &torn] {
+            let refused = import(&mut &*cut, Extent::Whole, &to.location).unwrap_err();
+            assert!(matches!(refused, Error::CutShort { records: 1 }), "{refused}");
+        }
+    }
+    // A line that is wrong in itself is not the end of a file that goes on.
+    let wrong = [&text[..first + 9], &text[second..]].concat();
+    let refused = import(&mut &wrong[..], Extent::AsFarAsItGoes, &to.location).unwrap_err();
+    assert!(matches!(refused, Error::Import { line: 2, .. }), "{refused}");
+    let cut = import(&mut &text[..second - 1], Extent::AsFarAsItGoes, &to.location).unwrap();
+    assert_eq!(cut.head.seq, Seq(1));
+}
+
 /// What is found to be wrong only after the first pages leaves nothing behind, so that the right
 /// export can follow without hand work.
 #[test]
@@ -178,7 +201,8 @@ fn an_import_names_the_line_that_is_wrong() {
     ] {
         let [to, _] = fixture::places();
         let refused =
-            import(&mut wrong.join("\n").as_bytes(), Extent::Whole, &to.location).unwrap_err();
+            import(&mut (wrong.join("\n") + "\n").as_bytes(), Extent::Whole, &to.location)
+                .unwrap_err();
         let Error::Import { line: found, why: because } = &refused else { panic!("{refused}") };
         assert_eq!(*found, line, "{refused}");
         assert!(because.contains(why), "{refused}");
