@@ -1,7 +1,7 @@
 //! `kapelle doctor`: does this machine have what Kapelle needs?
 
 use kapelle_core::machine;
-use kapelle_store::Reader;
+use kapelle_store::{Error, Reader};
 use kapelle_workspace::condition::Note;
 use kapelle_workspace::sandbox::{LayerState, Sandboxing};
 use kapelle_workspace::tmux::Tmux;
@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::args::LookArgs;
 use crate::config::{Config, Runner};
-use crate::look::tables_are_behind;
-use crate::output::{Exit, Problem, print, print_json};
+use crate::look::{Trouble, tables_are_behind};
+use crate::output::{Exit, LOST_END, Problem, print, print_json};
 use crate::project::Project;
 use crate::sandbox;
 
@@ -33,7 +33,7 @@ pub async fn doctor(args: &LookArgs) -> Result<Exit, Problem> {
     let mut findings = vec![git().await, user(), sandbox().await, room(), project().await];
     findings.extend(sessions().await);
     findings.extend(repository().await);
-    findings.extend(beside_journal().await);
+    findings.extend(store().await);
     if args.json {
         print_json(&findings)?;
     } else {
@@ -217,25 +217,41 @@ async fn project() -> Finding {
     }
 }
 
-/// What SQL clients see, and what can be searched, where there is something to see.
-async fn beside_journal() -> Vec<Finding> {
+/// Whether the store can be read, what SQL clients see and what can be searched, where there is
+/// something to see.
+async fn store() -> Vec<Finding> {
     let Ok(project) = Project::here().await else { return Vec::new() };
-    let reader = project.location().ok().and_then(|store| Reader::open(store).ok());
-    let Some(reader) = reader else { return Vec::new() };
-    tables(&project, &reader).into_iter().chain(search(&reader)).collect()
+    let unusable = |fine: bool, Problem { what: found, hint, .. }: Problem| {
+        vec![Finding { what: "store", fine, found, hint }]
+    };
+    let store = match project.is_begun().and_then(|begun| Ok((begun, project.location()?))) {
+        Ok((true, store)) => store,
+        Ok((false, _)) => return Vec::new(),
+        Err(problem) => return unusable(false, problem),
+    };
+    // A store can be opened before anything in it is read.
+    match Reader::open(store).and_then(|reader| reader.head().map(|_| reader)) {
+        Ok(reader) => tables(&project, &reader).into_iter().chain(search(&reader)).collect(),
+        // The next run brings it up to date by itself.
+        Err(old @ Error::TooOld { .. }) => unusable(true, old.into()),
+        Err(error) => unusable(false, error.into()),
+    }
 }
 
 fn tables(project: &Project, reader: &Reader) -> Option<Finding> {
     let what = "tables";
     let reach = || Some(format!("up to record {}", reader.watermark().ok()?));
-    Some(match reader.trouble_with_tables() {
+    Some(match Trouble::told_by(reader) {
         None => {
             let hint = tables_are_behind(project, reader).ok().flatten();
             Finding { what, fine: true, found: reach()?, hint }
         }
-        Some(found) => {
+        Some(Trouble::Tables(found)) => {
             let hint = "make them anew with `kapelle store rebuild`; the journal is not concerned";
             Finding { what, fine: false, found, hint: Some(hint.into()) }
+        }
+        Some(Trouble::LostEnd(found)) => {
+            Finding { what: "journal", fine: false, found, hint: Some(LOST_END.into()) }
         }
     })
 }

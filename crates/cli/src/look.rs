@@ -1,6 +1,7 @@
 //! Looking: status, tasks, log, why. Read from the journal; nothing is disturbed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use kapelle_core::council::visible;
 use kapelle_core::time::SECOND_MS;
@@ -10,7 +11,7 @@ use kapelle_store::{AuditError, Reader};
 
 use crate::args::{LogArgs, LookArgs, WhyArgs};
 use crate::ask::find_task;
-use crate::output::{Exit, Problem, print, print_json, say};
+use crate::output::{Exit, LOST_END, Problem, print, print_json, say};
 use crate::project::Project;
 use crate::session::lines;
 
@@ -43,8 +44,8 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
         }
     }
     idle(state).values().for_each(print);
-    if let Some(why) = reader.trouble_with_tables() {
-        print(format!("WARNING: {}", tables_are_wrong(&why)));
+    if let Some(trouble) = Trouble::told_by(&reader) {
+        print(format!("WARNING: {trouble}"));
     } else if let Some(note) = tables_are_behind(&project, &reader)? {
         print(format!("note: {note}"));
     }
@@ -64,11 +65,35 @@ pub async fn status(args: LookArgs) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// The tables for people are a help beside the work, which goes on without them.
-pub fn tables_are_wrong(why: &str) -> String {
-    format!(
-        "the tables for SQL clients are not up to date: {why}; `kapelle store rebuild` makes them anew"
-    )
+/// What a look at the tables for people shows to be wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// They themselves. They are a help beside the work, which goes on without them.
+    Tables(String),
+    /// They, or a snapshot, tell of records that the journal has lost. Nobody goes on from there.
+    LostEnd(String),
+}
+
+impl Trouble {
+    pub fn told_by(reader: &Reader) -> Option<Trouble> {
+        match reader.lost_end() {
+            Ok(Some(lost)) => Some(Trouble::LostEnd(lost.to_string())),
+            // Whoever cannot be asked is asked for the tables, and says why not.
+            Ok(None) | Err(_) => reader.trouble_with_tables().map(Trouble::Tables),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Tables(why) => write!(
+                f,
+                "the tables for SQL clients are not up to date: {why}; `kapelle store rebuild` makes them anew"
+            ),
+            Trouble::LostEnd(why) => write!(f, "{why}; {LOST_END}"),
+        }
+    }
 }
 
 /// While somebody runs the project they always are, for a moment. Later it means that whoever did
@@ -173,7 +198,7 @@ pub async fn log(args: LogArgs) -> Result<Exit, Problem> {
 pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
     let project = Project::here().await?;
     if !project.is_begun()? {
-        return Err(Problem::refused("there is no journal here yet"));
+        return Err(no_journal());
     }
     let reader = Reader::open(project.location()?)?;
     match reader.verify() {
@@ -186,8 +211,8 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
             } else {
                 print(format!("the journal is intact: {records} records, head {}", head.hash));
             }
-            if let Some(why) = reader.trouble_with_tables() {
-                say(format!("note: {}", tables_are_wrong(&why)));
+            if let Some(trouble) = Trouble::told_by(&reader) {
+                say(format!("note: {trouble}"));
             }
             if let Some(why) = reader.unsearchable() {
                 say(format!("note: {}", search_is_wrong(&why)));
@@ -195,7 +220,13 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
             Ok(Exit::Done)
         }
         Err(AuditError::Broken(broken)) => Err(Problem::new(Exit::Failed, broken)
-            .hint("somebody or something changed the store; restore it from a backup")),
+            .hint("somebody or something changed the store; restore it from a backup, with all store.db* moved away before")),
         Err(AuditError::Store(error)) => Err(error.into()),
     }
+}
+
+/// For whoever needs one.
+pub fn no_journal() -> Problem {
+    Problem::refused("there is no journal here yet")
+        .hint("start a mission, or read an export: kapelle import FILE")
 }

@@ -125,76 +125,98 @@ impl From<kapelle_workspace::worktree::Error> for Problem {
 impl From<kapelle_store::Error> for Problem {
     fn from(error: kapelle_store::Error) -> Problem {
         use kapelle_store::Error;
-        let problem = Problem::environment(&error);
-        let hint = match &error {
-            Error::DiskFull { .. } => {
-                "make room and go on with: kapelle run --resume; nothing that was acknowledged is lost"
-            }
-            Error::ReadOnly { .. } => WRITABLE,
-            Error::Io { source, .. } if is_forbidden(source) => WRITABLE,
-            Error::Forbidden { .. } => {
-                "look at the role, its password and the database in [store] url; the role needs all rights to the project's schema, or the right to create it"
-            }
-            Error::Damaged { .. } => {
-                "restore the store from a backup; or move store.db and the files beside it away, and read an export: kapelle import FILE"
-            }
-            Error::LostEnd { .. } => {
-                "restore the journal from a backup; to go on without the lost records, and perhaps do again what they told of: kapelle store rebuild --accept-loss"
-            }
-            Error::Missing { .. } | Error::Unreadable { .. } => {
-                "somebody or something changed the store; restore it from a backup. kapelle audit verify says what else is wrong"
-            }
-            Error::Locked { .. } => "close the other program's transaction and try again",
-            Error::Lost { .. } => {
-                "is the server running, and is [store] url right? Go on with: kapelle run --resume"
-            }
-            Error::TooNew { .. } => "use a newer Kapelle; this one leaves the store alone",
-            Error::TooOld { .. } => {
-                "run any command that changes something, such as kapelle run --resume; a backup is made first"
-            }
-            Error::NotPlainFile { .. } => "remove the link; state files must be plain files",
-            Error::Setting { setting: "journal_mode", .. } => {
-                "put the state folder on a disk of this machine: a log needs memory that is shared with its readers"
-            }
-            Error::Setting { .. } => {
-                "let the database sync its writes, or choose [store] durability = \"normal\""
-            }
-            Error::JournalGone { .. } => {
-                "without its journal a project has no history; the tables cannot replace it"
-            }
-            Error::Impossible { .. } => "no Kapelle wrote this history; export it again",
-            Error::NotEmpty { .. } => "choose another place, or move what is there out of the way",
-            Error::CutShort { .. } => {
-                "it was cut short, or made by an earlier version: export it again, or take what there is with --partial"
-            }
-            Error::Import { .. } => "the file is not a whole export, or was changed on its way",
-            Error::Held { .. } => {
-                return Problem::refused(error)
-                    .hint("wait for it to end, or stop it with Ctrl-C; nothing is lost");
-            }
-            Error::SamePlace { .. } => return Problem::usage(error),
+        let problem = match &error {
+            Error::Held { .. } => Problem::refused(&error),
             Error::StaleEpoch { .. } => {
-                return Problem::refused(format!(
-                    "another Kapelle leads this project now: {error}"
-                ))
-                .hint("kapelle status says which; nothing that was acknowledged is lost");
+                Problem::refused(format!("another Kapelle leads this project now: {error}"))
             }
-            Error::NotAStore { .. } => {
-                "choose another file in [store] url; this one stays as it is"
-            }
-            Error::NoStore { .. } => {
-                "is [store] url right? A store is made by the first kapelle run"
-            }
-            Error::Io { .. } | Error::Database { .. } => {
-                "kapelle doctor says how the store is; what was acknowledged is in the journal"
-            }
-            _ => return problem,
+            Error::SamePlace { .. } | Error::Address { .. } => Problem::usage(&error),
+            _at_fault => Problem::environment(&error),
         };
-        problem.hint(hint)
+        problem.hint(next_step(&error))
+    }
+}
+
+/// Without an arm for the rest: a new error has to say what to do about it.
+fn next_step(error: &kapelle_store::Error) -> &'static str {
+    use kapelle_store::Error;
+    match error {
+        Error::DiskFull { .. } => {
+            "make room and go on with: kapelle run --resume; nothing that was acknowledged is lost"
+        }
+        Error::ReadOnly { .. } => WRITABLE,
+        Error::Io { source, .. } if is_forbidden(source) => WRITABLE,
+        Error::Io { .. } | Error::Database { .. } => {
+            "kapelle doctor says how the store is; what was acknowledged is in the journal"
+        }
+        Error::Forbidden { .. } => {
+            "look at the role, its password and the database in [store] url; the role needs all rights to the project's schema, or the right to create it"
+        }
+        Error::Damaged { .. } => {
+            "restore the store from a backup, with all store.db* moved away before; or move all store.* away, and read an export: kapelle import FILE"
+        }
+        Error::LostEnd { .. } => LOST_END,
+        Error::Missing { .. } | Error::Unreadable { .. } => {
+            "somebody or something changed the store; restore it from a backup, with all store.db* moved away before. kapelle audit verify says what else is wrong"
+        }
+        Error::JournalGone { .. } => {
+            "move what is left of store.db* away before a backup takes its place; the tables cannot replace it"
+        }
+        Error::Locked { .. } => "close the other program's transaction and try again",
+        Error::Lost { .. } => {
+            "is the server running, and is [store] url right? Go on with: kapelle run --resume"
+        }
+        Error::WriterGone => "go on with: kapelle run --resume; what was acknowledged is kept",
+        Error::Held { .. } => "wait for it to end, or stop it with Ctrl-C; nothing is lost",
+        Error::StaleEpoch { .. } => {
+            "kapelle status says which; nothing that was acknowledged is lost"
+        }
+        Error::Conflict { .. } | Error::Overtaken { .. } => {
+            "somebody else writes to this store: see who with kapelle status, and try again when that has ended"
+        }
+        Error::TooNew { .. } => "use a newer Kapelle; this one leaves the store alone",
+        Error::TooOld { .. } => {
+            "run any command that changes something, such as kapelle run --resume; a backup is made first"
+        }
+        Error::SqliteTooOld { .. } => {
+            "use a Kapelle that was built with the SQLite it brings along"
+        }
+        Error::NotPlainFile { .. } => "remove the link; state files must be plain files",
+        Error::Setting { setting: "journal_mode", .. } => {
+            "put the state folder on a disk of this machine: a log needs memory that is shared with its readers"
+        }
+        Error::Setting { .. } => {
+            "let the database sync its writes, or choose [store] durability = \"normal\""
+        }
+        Error::Encoding { .. } => "name the new database in [store] url",
+        Error::Address { .. } => {
+            "[store] url is `sqlite`, `sqlite:FILE` or `postgres://user@host/database`"
+        }
+        Error::NotAStore { .. } => "choose another file in [store] url; this one stays as it is",
+        Error::NoStore { .. } => "is [store] url right? A store is made by the first kapelle run",
+        Error::SamePlace { .. } => "choose another place with --to",
+        Error::NotEmpty { .. } => "choose another place, or move what is there out of the way",
+        Error::Impossible { .. } => "no Kapelle wrote this history; export it again",
+        Error::CutShort { .. } => {
+            "it was cut short, or made by an earlier version: export it again, or take what there is with --partial"
+        }
+        Error::Import { .. } | Error::TooLarge { what: "line", .. } => {
+            "the file is not a whole export, or was changed on its way"
+        }
+        Error::TooLarge { .. } => "keep it in a file of its own, outside of the store",
+        Error::Unfit { .. } | Error::Duplicate { .. } => {
+            "take back what was added to the store by hand, if anything was, and try again; if nothing was, report it: the journal stays as it is"
+        }
+        Error::Gap { .. } | Error::Unwritable { .. } | Error::OutOfRange { .. } => {
+            "report it, this is a mistake of Kapelle; what was acknowledged is in the journal"
+        }
     }
 }
 
 const WRITABLE: &str = "make the state folder and its files writable for yourself, or copy it to a place that is; on a server, the database for the role";
+
+/// For a journal that has lost its end, whoever finds that out.
+pub const LOST_END: &str = "restore the journal from a backup, with all store.db* moved away before; to go on without the lost records, and perhaps do again what they told of: kapelle store rebuild --accept-loss";
 
 /// Of a file system that cannot be written, or a place that we may not write to.
 fn is_forbidden(error: &io::Error) -> bool {

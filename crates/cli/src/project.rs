@@ -117,10 +117,7 @@ impl Project {
                 Some(file) => Ok(Location::sqlite(&self.repo.root().join(file))),
                 None => {
                     let name = project.map_or_else(|| plain_name(&self.name()), str::to_owned);
-                    Location::postgres(url, &name).map_err(|wrong| {
-                        Problem::usage(wrong)
-                            .hint("[store] url is `sqlite`, `sqlite:FILE` or `postgres://user@host/database`")
-                    })
+                    Ok(Location::postgres(url, &name)?)
                 }
             },
         }

@@ -5,12 +5,13 @@ use std::io::{BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use kapelle_store::{
-    AuditError, Carried, ExportError, Extent, Fingerprint, Holder, Leadership, Location, Reader,
-    Was, carry_over,
+    AuditError, Carried, Error, ExportError, Extent, Fingerprint, Holder, Leadership, Location,
+    Reader, Was, carry_over,
 };
 use serde_json::json;
 
 use crate::args::{ExportArgs, ImportArgs, MoveArgs, RebuildArgs};
+use crate::look::no_journal;
 use crate::output::{Exit, Problem, print, print_json, say};
 use crate::project::Project;
 
@@ -67,13 +68,14 @@ pub async fn rebuild(args: RebuildArgs) -> Result<Exit, Problem> {
 
 pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
     let project = begun().await?;
-    let _alone = lead(&project).await?;
+    let alone = lead(&project).await?;
     let from = project.location()?;
     let name = args.project.as_deref().or(project.config.store.project.as_deref());
     let to = project.place_of_store(Some(&args.to), name)?.with(project.config.store.durability());
+    let _alone_there = lead_there(&to, alone.holder())?;
     let carried = carry_over(&from, &to).map_err(|error| match error {
         AuditError::Broken(broken) => Problem::new(Exit::Failed, broken)
-            .hint("a broken history is not moved; restore the store from a backup"),
+            .hint("a broken history is not moved; restore the store from a backup, with all store.db* moved away before"),
         AuditError::Store(error) => error.into(),
     })?;
     // The journal is there; tables that cannot be read do not make it otherwise.
@@ -158,8 +160,7 @@ async fn begun() -> Result<Project, Problem> {
     let project = Project::here().await?;
     match project.is_begun()? {
         true => Ok(project),
-        false => Err(Problem::refused("there is no journal here yet")
-            .hint("start a mission, or read an export: kapelle import FILE")),
+        false => Err(no_journal()),
     }
 }
 
@@ -168,6 +169,21 @@ async fn lead(project: &Project) -> Result<Leadership, Problem> {
     project.make_state_dir().await?;
     let store = project.location()?;
     Ok(Leadership::over(&project.state_dir(), &store, Holder::here())?)
+}
+
+/// The same for the place that a store moves to: another project may run there (WRK-15). A server is
+/// asked by whoever connects to it.
+fn lead_there(to: &Location, us: &Holder) -> Result<Option<Leadership>, Problem> {
+    match Leadership::of_store(to, us.clone()) {
+        Ok(there) => Ok(Some(there)),
+        // It is where the store is already, which the move itself says better.
+        Err(Error::Held { holder: Some(holder) }) if holder == *us => Ok(None),
+        Err(held @ Error::Held { .. }) => {
+            let problem = Problem::from(held);
+            Err(Problem { what: format!("{to} is in use: {}", problem.what), ..problem })
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn report(carried: &Carried, to: &Location, as_json: bool) -> Result<(), Problem> {

@@ -1,9 +1,11 @@
 //! The store in people's hands: time travel, export and import, rebuild, and the way to PostgreSQL.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
 
+use kapelle_store::{Holder, Leadership, Location};
 use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -68,7 +70,10 @@ fn an_export_is_a_whole_project_again() {
     assert!(printed == fs::read_to_string(&out).unwrap(), "stdout is another export");
 
     let again = Fixture::with_agent("true");
-    again.kapelle(&["store", "rebuild"]).expect(3).says("there is no journal here yet");
+    for command in [["store", "rebuild"], ["audit", "verify"]] {
+        let refused = again.kapelle(&command).expect(3);
+        refused.says("there is no journal here yet").says("kapelle import FILE");
+    }
     assert_eq!(again.json(&["import", &file])["head_hash"], head);
     assert_eq!(self::head(&again), head);
     assert_eq!(again.json(&["tasks"]), tasks);
@@ -282,10 +287,50 @@ fn a_journal_that_lost_its_end_is_told_until_that_is_accepted() {
         fixture.kapelle(&["audit", "verify"]).expect(1).says(&missing);
     }
     let shown = fixture.kapelle(&["status"]).expect(0).stdout;
-    assert!(shown.contains("WARNING") && shown.contains("lost its end"), "{shown}");
+    let found = fixture.kapelle(&["doctor"]).expect(6).stdout;
+    let told = format!("the journal ends at record {}", count - 3);
+    for (said, begins) in [(&shown, "WARNING: "), (&found, "MISSING  journal: ")] {
+        assert!(said.contains(&format!("{begins}{told}")), "{said}");
+        assert!(said.contains("restore the journal from a backup"), "{said}");
+        assert!(said.contains("kapelle store rebuild --accept-loss"), "{said}");
+        // A plain rebuild would be refused, and it is the journal that is concerned.
+        assert!(!said.contains("`kapelle store rebuild`"), "{said}");
+    }
     assert_eq!(fixture.json(&["store", "rebuild", "--accept-loss"])["seq"], count - 3);
     fixture.kapelle(&["audit", "verify"]).expect(0);
     fixture.run(&["--resume", "--yes"]).expect(0);
+}
+
+/// Whoever cannot open a store is sent to the doctor, who must not call it well.
+#[test]
+fn a_store_that_cannot_be_opened_is_found_by_the_doctor() {
+    let finding = |fixture: &Fixture| {
+        let found = fixture.kapelle(&["doctor", "--json"]);
+        let all = found.json();
+        let of_store = all.as_array().unwrap().iter().find(|one| one["what"] == "store").cloned();
+        of_store.map(|one| (found.code, one))
+    };
+    let fixture = delivered();
+    assert_eq!(finding(&fixture), None);
+    let path = fixture.repo().join(".kapelle/store.db");
+    let raw = Connection::open(&path).unwrap();
+    raw.pragma_update(None, "user_version", 1_000).unwrap();
+    drop(raw);
+    let (code, newer) = finding(&fixture).unwrap();
+    assert!(newer["found"].as_str().unwrap().contains("written by a newer version"), "{newer}");
+    let next = "use a newer Kapelle; this one leaves the store alone";
+    assert_eq!((code, &newer["fine"], &newer["hint"]), (6, &json!(false), &json!(next)));
+
+    let elsewhere = fixture.path("elsewhere.db");
+    fs::rename(&path, &elsewhere).unwrap();
+    symlink(&elsewhere, &path).unwrap();
+    let (_, linked) = finding(&fixture).unwrap();
+    assert!(linked["found"].as_str().unwrap().contains("is a symbolic link"), "{linked}");
+
+    let nowhere = "[store]\nurl = \"postgres://ada@127.0.0.1:1/d\"\n";
+    let (_, lost) = finding(&Fixture::with_agent_and("true", nowhere)).unwrap();
+    assert!(lost["found"].as_str().unwrap().contains("cannot be reached"), "{lost}");
+    assert_eq!(finding(&Fixture::with_agent("true")), None, "nothing was begun");
 }
 
 /// What is missing or cannot be read is named by whoever meets it; nothing is appended to it.
@@ -336,7 +381,7 @@ fn a_lock_that_is_a_link_is_not_waited_for() {
     let fixture = delivered();
     let lock = fixture.repo().join(".kapelle/lock");
     fs::remove_file(&lock).unwrap();
-    std::os::unix::fs::symlink("elsewhere", &lock).unwrap();
+    symlink("elsewhere", &lock).unwrap();
     let said = fixture.kapelle(&["store", "rebuild"]).expect(6).says("hint: remove the link");
     assert!(!said.stderr.contains("wait for it"), "{}", said.stderr);
 }
@@ -487,6 +532,44 @@ fn the_own_store_of_a_project_has_one_conductor() {
     run.ended().expect(130);
 }
 
+/// The same for the place that a store moves to: whoever runs there is not deposed.
+#[test]
+fn a_store_is_not_moved_to_where_somebody_runs() {
+    let fixture = delivered();
+    let (from, to) = (fixture.repo().join(".kapelle/store.db"), fixture.path("there.db"));
+    let address = format!("sqlite:{}", to.display());
+    let move_there = || fixture.kapelle(&["store", "move", "--to", &address]);
+    let epochs = || [epoch(&from), epoch(&to)];
+    move_there().expect(0);
+    let before = epochs();
+    let place = Location::sqlite(&to);
+    let somebody = Leadership::over(&fixture.path("home"), &place, Holder::here()).unwrap();
+    let refused = move_there().expect(3).says("there.db is in use");
+    refused.says(&format!("process {}", std::process::id())).says("hint: wait for it to end");
+    assert_eq!(epochs(), before, "somebody was deposed");
+    drop(somebody);
+    move_there().expect(0);
+    assert_ne!(epochs(), before);
+}
+
+/// Its lock is held by whoever moves it, which is not what is wrong with that place.
+#[test]
+fn a_store_is_not_moved_onto_itself_by_whatever_name() {
+    let fixture = delivered();
+    let linked = fixture.path("linked");
+    symlink(fixture.repo().join(".kapelle"), &linked).unwrap();
+    let linked = format!("sqlite:{}/store.db", linked.display());
+    for name in ["sqlite", "sqlite:.kapelle/../.kapelle/store.db", &linked] {
+        let refused = fixture.kapelle(&["store", "move", "--to", name]).expect(2);
+        refused.says("is the same place").says("hint: choose another place");
+    }
+}
+
+fn epoch(store: &Path) -> i64 {
+    let raw = Connection::open(store).unwrap();
+    raw.query_row("SELECT epoch FROM meta", [], |row| row.get(0)).unwrap()
+}
+
 /// A store that others can name may be that of another repository: its missions are not ours.
 #[test]
 fn the_missions_of_another_repository_are_left_alone() {
@@ -514,6 +597,8 @@ fn a_store_of_an_earlier_version_goes_on() {
     let sample = include_str!("../../../store/tests/samples/sqlite-v1.sql");
     Connection::open(&path).unwrap().execute_batch(sample).unwrap();
     fixture.kapelle(&["status"]).expect(6).says("older schema").says("kapelle run --resume");
+    let found = fixture.kapelle(&["doctor"]).stdout;
+    assert!(found.contains("ok       store: ") && found.contains("older schema"), "{found}");
     let paused = fixture.kapelle(&["pause", "--reason", "look first"]);
     assert!(!paused.stderr.contains("older schema"), "{}", paused.stderr);
     fixture.kapelle(&["status"]).expect(0);
