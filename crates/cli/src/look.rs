@@ -220,7 +220,7 @@ pub async fn audit(args: LookArgs) -> Result<Exit, Problem> {
             Ok(Exit::Done)
         }
         Err(AuditError::Broken(broken)) => Err(Problem::new(Exit::Failed, broken)
-            .hint("somebody or something changed the store; restore it from a backup, with all store.db* moved away before")),
+            .hint("somebody or something changed the store; restore it from a backup, in the place of all that is there")),
         Err(AuditError::Store(error)) => Err(error.into()),
     }
 }

@@ -153,14 +153,14 @@ fn next_step(error: &kapelle_store::Error) -> &'static str {
             "look at the role, its password and the database in [store] url; the role needs all rights to the project's schema, or the right to create it"
         }
         Error::Damaged { .. } => {
-            "restore the store from a backup, with all store.db* moved away before; or move all store.* away, and read an export: kapelle import FILE"
+            "restore the store from a backup, in the place of all that is there; or move all of it away, and read an export: kapelle import FILE"
         }
         Error::LostEnd { .. } => LOST_END,
         Error::Missing { .. } | Error::Unreadable { .. } => {
-            "somebody or something changed the store; restore it from a backup, with all store.db* moved away before. kapelle audit verify says what else is wrong"
+            "somebody or something changed the store, or its server lost records; restore it from a backup, in the place of all that is there. kapelle audit verify says what else is wrong"
         }
         Error::JournalGone { .. } => {
-            "move what is left of store.db* away before a backup takes its place; the tables cannot replace it"
+            "restore it from a backup, in the place of all that is left; the tables cannot replace it"
         }
         Error::Locked { .. } => "close the other program's transaction and try again",
         Error::Lost { .. } => {
@@ -216,7 +216,7 @@ fn next_step(error: &kapelle_store::Error) -> &'static str {
 const WRITABLE: &str = "make the state folder and its files writable for yourself, or copy it to a place that is; on a server, the database for the role";
 
 /// For a journal that has lost its end, whoever finds that out.
-pub const LOST_END: &str = "restore the journal from a backup, with all store.db* moved away before; to go on without the lost records, and perhaps do again what they told of: kapelle store rebuild --accept-loss";
+pub const LOST_END: &str = "restore the journal from a backup, in the place of all that is there; to go on without the lost records, and perhaps do again what they told of: kapelle store rebuild --accept-loss";
 
 /// Of a file system that cannot be written, or a place that we may not write to.
 fn is_forbidden(error: &io::Error) -> bool {

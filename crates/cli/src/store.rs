@@ -75,7 +75,7 @@ pub async fn carry(args: MoveArgs) -> Result<Exit, Problem> {
     let _alone_there = lead_there(&to, alone.holder())?;
     let carried = carry_over(&from, &to).map_err(|error| match error {
         AuditError::Broken(broken) => Problem::new(Exit::Failed, broken)
-            .hint("a broken history is not moved; restore the store from a backup, with all store.db* moved away before"),
+            .hint("a broken history is not moved; restore the store from a backup, in the place of all that is there"),
         AuditError::Store(error) => error.into(),
     })?;
     // The journal is there; tables that cannot be read do not make it otherwise.

@@ -135,7 +135,7 @@ impl From<rusqlite::Error> for Error {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Damaged { what },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { what },
             // SQLite does not tell a quota from a broken disk.
-            Some(ErrorCode::SystemIoFailure) => {
+            Some(ErrorCode::SystemIoFailure) if is_of_write(&error) => {
                 Error::Database { what: format!("{what}; the disk failed, or a quota is used up") }
             }
             Some(ErrorCode::ConstraintViolation) if !is_of_trigger(&error) => Error::Unfit { what },
@@ -190,6 +190,12 @@ const UNFIT: [&str; 2] = ["22", "23"];
 fn is_of_trigger(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error().map(|error| error.extended_code);
     code == Some(ffi::SQLITE_CONSTRAINT_TRIGGER)
+}
+
+fn is_of_write(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    let writes = [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_TRUNCATE];
+    code.is_some_and(|code| writes.contains(&code))
 }
 
 fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {

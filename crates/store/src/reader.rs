@@ -96,11 +96,7 @@ impl Reader {
     #[must_use]
     pub fn trouble_with_tables(&self) -> Option<String> {
         let told = || {
-            let reached = self.watermark()?;
-            if let Some(lost) = self.lost_end()? {
-                return Ok(Some(lost.to_string()));
-            }
-            let behind = reached < self.head()?.seq;
+            let behind = self.watermark()? < self.head()?.seq;
             if behind { self.backend.complaint() } else { Ok(None) }
         };
         told().unwrap_or_else(|unreadable: Error| Some(unreadable.to_string()))

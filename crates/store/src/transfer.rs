@@ -228,10 +228,10 @@ fn read_lines(
     }
 }
 
-/// Whether this is the beginning of a line that was cut: what is cut ends anywhere, but no line of
-/// ours is whole before its last brace.
+/// Whether this is the beginning of a line that was cut, which is whole only with its last brace.
 fn is_torn(line: &[u8]) -> bool {
-    !line.ends_with(b"\n") && serde_json::from_slice::<IgnoredAny>(line).is_err()
+    let read = serde_json::from_slice::<IgnoredAny>(line);
+    !line.ends_with(b"\n") && read.is_err_and(|why| why.is_eof())
 }
 
 fn refuse_other_end(line: u64, told: &Ended, head: Head) -> Result<(), Error> {

@@ -163,7 +163,14 @@ impl Postgres {
         if !admitted.links.is_empty() && self.insert(&admitted)? {
             return Ok(admitted);
         }
+        let (known, led) = (self.head, self.epoch);
         self.look_again()?;
+        if self.epoch == led && self.head.seq < known.seq {
+            // The server lost what it acknowledged, and nobody else was there to write.
+            let seq = Seq(self.head.seq.0 + 1);
+            self.head = known;
+            return Err(Error::Missing { seq });
+        }
         let admitted = admit_group((self.head, self.epoch), group);
         if admitted.links.is_empty() || self.insert(&admitted)? {
             return Ok(admitted);
@@ -190,7 +197,7 @@ impl Postgres {
             };
             let until = *lost_at.get_or_insert_with(Instant::now) + RESTART_PATIENCE;
             loop {
-                match self.on(look) {
+                match self.on(|link| look_for(link, admitted.head)) {
                     Ok((head, epoch)) if head == admitted.head && epoch == self.epoch => {
                         return Ok(true);
                     }
@@ -206,6 +213,7 @@ impl Postgres {
             if Instant::now() >= until {
                 return Err(lost);
             }
+            thread::sleep(BETWEEN_TRIES);
         }
     }
 }
@@ -492,6 +500,16 @@ fn insert(link: &Link, epoch: Epoch, after: Seq, admitted: &Admitted) -> Result<
     Ok(link.execute(APPEND, params)? as usize == entries.len())
 }
 
+/// Looks for an append whose answer was lost. One that is there may be seen before it is as durable
+/// as the server was told to make it: on a stand-by, say. A commit of ours is answered after that.
+fn look_for(link: &Link, head: Head) -> Result<(Head, Epoch), Error> {
+    let found = look(link)?;
+    if found.0 == head {
+        link.execute("UPDATE meta SET epoch = epoch", Vec::new())?;
+    }
+    Ok(found)
+}
+
 pub(super) fn look(link: &Link) -> Result<(Head, Epoch), Error> {
     let sql = "SELECT meta.epoch, last.seq, last.hash FROM meta
         LEFT JOIN LATERAL (SELECT seq, hash FROM journal ORDER BY seq DESC LIMIT 1) AS last ON true";
@@ -526,6 +544,10 @@ mod tests {
     use super::super::link::cluster::Cluster;
     use super::*;
 
+    fn record(seq: u64) -> Record {
+        Record { seq: Seq(seq), at: Timestamp(1), event: Event::SessionStarted }
+    }
+
     /// Appends wait on the server until this is dropped.
     fn hinder_appends(cluster: &Cluster, schema: &str) -> impl Drop {
         let slow = "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
@@ -545,9 +567,7 @@ mod tests {
         let epoch = store.claim_epoch().unwrap();
         let hindrance = hinder_appends(&cluster, &schema);
         store.link.get_mut().patience = Duration::from_millis(200);
-        let records: Vec<Record> = (1..=3)
-            .map(|seq| Record { seq: Seq(seq), at: Timestamp(1), event: Event::SessionStarted })
-            .collect();
+        let records: Vec<Record> = (1..=3).map(record).collect();
         let head = thread::scope(|scope| {
             scope.spawn(|| {
                 // The first append waits for the hindrance, the second for the first.
@@ -563,6 +583,41 @@ mod tests {
         assert_eq!(store.look().unwrap().0, head);
     }
 
+    /// Whoever ends a session that waits for a stand-by makes its record visible, and not durable.
+    #[test]
+    fn an_append_that_is_found_is_answered_when_the_stand_by_has_it() {
+        let cluster = Cluster::start();
+        let mut store = Postgres::open(&cluster.project()).unwrap();
+        let schema = store.server.schema.clone();
+        let epoch = store.lead(&Holder::here()).unwrap();
+        let system = |change: &str| {
+            cluster.psql(&schema, &format!("ALTER SYSTEM {change}")).unwrap();
+            cluster.psql(&schema, "SELECT pg_reload_conf()").unwrap();
+        };
+        system("SET synchronous_standby_names = 'away'");
+        store.link.get_mut().patience = Duration::from_millis(500);
+        let first = store.link.get_mut().session;
+        let (head, waited) = thread::scope(|scope| {
+            let waited = scope.spawn(|| {
+                let waiting = format!(
+                    "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'
+                    AND query LIKE 'UPDATE meta%' AND pid <> {first}"
+                );
+                let until = Instant::now() + Duration::from_secs(20);
+                let mut waited = false;
+                while !waited && Instant::now() < until {
+                    waited = cluster.psql(&schema, &waiting).unwrap() == "1";
+                }
+                system("RESET synchronous_standby_names");
+                waited
+            });
+            let head = store.append(epoch, Seq(0), &[record(1)]).unwrap();
+            (head, waited.join().unwrap())
+        });
+        assert_eq!(head.seq, Seq(1));
+        assert!(waited, "it was answered before the stand-by had it");
+    }
+
     /// The session of a leader that nobody waits for any more still has the lock. It is the leader's
     /// own, and goes, with whatever it was asked for.
     #[test]
@@ -574,7 +629,6 @@ mod tests {
         let hindrance = hinder_appends(&cluster, &schema);
         store.link.get_mut().patience = Duration::from_millis(200);
         let first = store.link.get_mut().session;
-        let record = Record { seq: Seq(1), at: Timestamp(1), event: Event::SessionStarted };
         let head = thread::scope(|scope| {
             scope.spawn(|| {
                 let waiting = format!(
@@ -585,7 +639,7 @@ mod tests {
                 while cluster.psql(&schema, &waiting).unwrap() != "1" && Instant::now() < until {}
                 drop(hindrance);
             });
-            store.append(epoch, Seq(0), &[record]).unwrap()
+            store.append(epoch, Seq(0), &[record(1)]).unwrap()
         });
         assert_eq!(head.seq, Seq(1));
         assert_ne!(store.link.get_mut().session, first);

@@ -5,15 +5,12 @@ use tokio_postgres::Row;
 
 use super::lead::fenced;
 use super::link::{LIGHTLY, Link, Param};
+use super::tables::LOCK_PATIENCE;
 use crate::backend::Kept;
 use crate::error::Error;
 use crate::journal::Epoch;
 use crate::search::{Document, Query, kind_named};
 use crate::value::{Value, clamped};
-
-/// An append waits for whoever waits here. Somebody who makes an index of the documents, or has
-/// locked them, is left alone; what they keep back is told to the search later.
-const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '100ms'";
 
 const PUT: &str = "INSERT INTO documents (kind, source, seq, at, mission_id, task_id, agent, type,
         body, words)
@@ -36,6 +33,7 @@ pub(super) fn index(
         statements.push((advance, vec![Box::new(clamped(mark.0))]));
     }
     let begin = if mark.is_some() { LIGHTLY } else { "BEGIN" };
+    // Appends wait for whoever waits here.
     fenced(link, epoch, &format!("{begin}; {LOCK_PATIENCE}"), statements)
 }
 

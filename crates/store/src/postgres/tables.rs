@@ -73,7 +73,7 @@ pub(super) fn told(link: &Link) -> Result<Option<Told>, Error> {
 
 /// People forget transactions that they opened. The tables can wait for them; a leader that does
 /// could not end, or would leave a session on the server that holds its lock.
-const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '2s'";
+pub(super) const LOCK_PATIENCE: &str = "SET LOCAL lock_timeout = '2s'";
 
 /// Begins a transaction that needs the tables, and does not wait for the disk.
 fn beside_readers() -> String {
@@ -148,12 +148,12 @@ pub(super) fn word(head: Seq) -> String {
     format!("head {head}")
 }
 
-/// The batch, and word of it to those who listen.
 fn is_gone(link: &Link, seq: Seq) -> bool {
     let found = link.query("SELECT 1 FROM journal WHERE seq = $1", vec![Box::new(clamped(seq.0))]);
     found.is_ok_and(|found| found.is_empty())
 }
 
+/// The batch, and word of it to those who listen.
 pub(super) fn write(
     link: &Link,
     claimed: Epoch,

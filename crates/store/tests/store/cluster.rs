@@ -130,6 +130,15 @@ impl Cluster {
         }
     }
 
+    /// A schema as text, as people make a backup of it.
+    pub fn dump(&self, schema: &str) -> String {
+        let mut dump = Command::new(programs().join("pg_dump"));
+        dump.args(["-h", &self.dir, "-U", "app", "-n", schema, "postgres"]);
+        let output = dump.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     fn order(&self, order: &str) {
         let mut keeper = self.keeper();
         let orders = keeper.orders.as_mut().unwrap();

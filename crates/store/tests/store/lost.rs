@@ -36,8 +36,8 @@ fn a_journal_that_lost_its_end_is_not_gone_on_with() {
             }
             assert_eq!(missing(&place), Some(Seq(told - 4)), "{}", place.name);
         }
-        let trouble = Reader::open(&place.location).unwrap().trouble_with_tables();
-        assert!(trouble.is_some_and(|why| why.contains("lost its end")), "{}", place.name);
+        let lost = Reader::open(&place.location).unwrap().lost_end().unwrap();
+        assert!(matches!(lost, Some(Error::LostEnd { .. })), "{}: {lost:?}", place.name);
 
         // A person may decide that it is so; then it goes on from there.
         accept_loss(&place.location).unwrap();
@@ -69,6 +69,21 @@ fn a_journal_that_loses_its_end_under_its_writer_keeps_nobody_waiting() {
         let named = format!("record {} is missing", left + 1);
         assert_eq!(flush().unwrap_err().to_string(), named, "{}", place.name);
         assert_eq!(writer.close().unwrap_err().to_string(), named, "{}", place.name);
+    }
+}
+
+/// Where everything was folded, whoever appends next finds it out.
+#[test]
+fn a_server_that_lost_records_is_not_taken_for_somebody_who_writes() {
+    let records = fixture::history(1, 0);
+    let (before, after) = records.split_at(records.len() - 1);
+    let [_, place] = fixture::places();
+    let writer = Writer::open(&place.location).unwrap();
+    let head = writer.append_and_wait(writer.epoch(), Seq(0), before.to_vec()).unwrap().seq;
+    place.harm_journal("DELETE FROM journal WHERE seq > 20");
+    for _again in 0..2 {
+        let lost = writer.append_and_wait(writer.epoch(), head, after.to_vec()).unwrap_err();
+        assert!(matches!(lost, Error::Missing { seq: Seq(21) }), "{lost}");
     }
 }
 

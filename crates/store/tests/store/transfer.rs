@@ -91,17 +91,21 @@ fn an_export_that_ends_in_the_middle_of_a_line_was_cut_too() {
     let text = exported(&from.location);
     let ends: Vec<usize> = (0..text.len()).filter(|at| text[*at] == b'\n').collect();
     let (first, second) = (ends[0], ends[1]);
-    for end in [first + 2, (first + second) / 2, second - 1] {
-        let torn = [&text[..end], &[0xc3]].concat();
-        for cut in [&text[..end], &torn] {
-            let refused = import(&mut &*cut, Extent::Whole, &to.location).unwrap_err();
-            assert!(matches!(refused, Error::CutShort { records: 1 }), "{refused}");
-        }
+    let hash = b"\"hash\":\"";
+    let hash = first + text[first..].windows(hash.len()).position(|at| at == hash).unwrap();
+    let half_a_character = [&text[..hash + 20], &[0xc3]].concat();
+    let cuts = [first + 2, (first + second) / 2, second - 1].map(|end| &text[..end]);
+    for cut in cuts.into_iter().chain([&half_a_character[..]]) {
+        let refused = import(&mut &*cut, Extent::Whole, &to.location).unwrap_err();
+        assert!(matches!(refused, Error::CutShort { records: 1 }), "{refused}");
     }
-    // A line that is wrong in itself is not the end of a file that goes on.
-    let wrong = [&text[..first + 9], &text[second..]].concat();
-    let refused = import(&mut &wrong[..], Extent::AsFarAsItGoes, &to.location).unwrap_err();
-    assert!(matches!(refused, Error::Import { line: 2, .. }), "{refused}");
+    // A line that is wrong in itself is none that was cut.
+    let goes_on = [&text[..first + 9], &text[second..]].concat();
+    let is_none = [&text[..=first], b"no record"].concat();
+    for wrong in [goes_on, is_none] {
+        let refused = import(&mut &wrong[..], Extent::AsFarAsItGoes, &to.location).unwrap_err();
+        assert!(matches!(refused, Error::Import { line: 2, .. }), "{refused}");
+    }
     let cut = import(&mut &text[..second - 1], Extent::AsFarAsItGoes, &to.location).unwrap();
     assert_eq!(cut.head.seq, Seq(1));
 }
@@ -207,6 +211,27 @@ fn an_import_names_the_line_that_is_wrong() {
         assert_eq!(*found, line, "{refused}");
         assert!(because.contains(why), "{refused}");
     }
+}
+
+/// What the guide tells people to do on a server.
+#[test]
+fn a_dump_of_a_project_is_a_backup() {
+    let records = crowd::history(210, 2);
+    let (before, after) = records.split_at(records.len() / 2);
+    let cluster = cluster::shared();
+    let location = cluster.project();
+    let schema = fixture::schema(&location);
+    fixture::write(&location, before, 50);
+    let writer = Writer::open(&location).unwrap();
+    let dump = cluster.dump(&schema);
+    writer.append_and_wait(writer.epoch(), writer.opened_at().seq, after.to_vec()).unwrap();
+    writer.close().unwrap();
+    cluster.psql("public", &format!("DROP SCHEMA {schema} CASCADE")).unwrap();
+    drop(cluster.session("public", &dump));
+    let there = verify(&location).unwrap();
+    assert_eq!(there.records, before.len() as u64);
+    fixture::write(&location, after, 50);
+    assert_eq!(rebuild(&location).unwrap().repaired().count(), 0);
 }
 
 /// There and back again: the same head, the same tables, the same blobs and memories.
