@@ -114,6 +114,24 @@ impl Document {
     }
 }
 
+#[cfg(test)]
+impl Document {
+    /// Something to remember, for tests.
+    pub(crate) fn note() -> Document {
+        Document {
+            kind: Kind::Memory,
+            source: "note".into(),
+            seq: None,
+            at: Timestamp(1),
+            mission: None,
+            task: None,
+            agent: None,
+            event: None,
+            body: "remember the milk".into(),
+        }
+    }
+}
+
 fn words(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(|word| word.to_lowercase().chars().take(WORD_CHARS_MAX).collect())

@@ -139,18 +139,7 @@ mod tests {
         link.patience = Duration::from_secs(10);
         let _lock = cluster.session(&server.schema, "BEGIN; LOCK TABLE documents;");
         for mark in [None, Some(Seq(0))] {
-            let document = Document {
-                kind: crate::search::Kind::Memory,
-                source: "note".into(),
-                seq: None,
-                at: Timestamp(1),
-                mission: None,
-                task: None,
-                agent: None,
-                event: None,
-                body: "milk".into(),
-            };
-            let refused = index(&link, Epoch(0), &[document], mark).unwrap_err();
+            let refused = index(&link, Epoch(0), &[Document::note()], mark).unwrap_err();
             assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
         }
         assert!(!link.is_closed());

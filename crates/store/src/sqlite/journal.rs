@@ -587,19 +587,8 @@ mod tests {
             CREATE TEMP TRIGGER watch AFTER INSERT ON documents
             BEGIN INSERT INTO seen SELECT * FROM pragma_synchronous; END";
         store.conn.execute_batch(watch).unwrap();
-        let note = Document {
-            kind: crate::search::Kind::Memory,
-            source: "note".into(),
-            seq: None,
-            at: Timestamp(1),
-            mission: None,
-            task: None,
-            agent: None,
-            event: None,
-            body: "remember the milk".into(),
-        };
-        store.index(Epoch(0), std::slice::from_ref(&note), None).unwrap();
-        store.index(Epoch(0), &[note], Some(Seq(0))).unwrap();
+        store.index(Epoch(0), &[Document::note()], None).unwrap();
+        store.index(Epoch(0), &[Document::note()], Some(Seq(0))).unwrap();
         let seen = "SELECT group_concat(synchronous) FROM seen";
         let seen: String = store.conn.query_row(seen, [], |row| row.get(0)).unwrap();
         assert_eq!(seen, "2,1");
