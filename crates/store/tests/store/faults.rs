@@ -252,6 +252,27 @@ fn a_damaged_page_is_called_damage() {
     assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
 }
 
+#[test]
+fn a_damaged_page_of_a_server_is_called_damage() {
+    let cluster = Cluster::start();
+    let location = cluster.project();
+    let schema = fixture::schema(&location);
+    fixture::write(&location, &fixture::history(12, 10), 50);
+    let file = cluster.psql(&schema, "SELECT pg_relation_filepath('journal')").unwrap();
+    // Without it, the server would write the page again when it starts.
+    cluster.psql(&schema, "CHECKPOINT").unwrap();
+    cluster.crash();
+    let file = cluster.dir().join("data").join(file);
+    let file = fs::OpenOptions::new().write(true).open(file).unwrap();
+    file.write_all_at(&[0xff; 8192], 0).unwrap();
+    cluster.start_again();
+    let broken = verify(&location).unwrap_err();
+    assert!(matches!(broken, AuditError::Store(Error::Damaged { .. })), "{broken:?}");
+    // A start reads what came after the last snapshot, which is elsewhere; whoever reads it all is told.
+    let refused = rebuild(&location).unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
+}
+
 /// Harms the page in which a table begins.
 pub fn damage(path: &Path, table: &str) {
     let raw = Connection::open(path).unwrap();
