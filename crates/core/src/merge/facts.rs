@@ -153,8 +153,9 @@ impl MergeQueue {
         self.test_again_without_excuse();
         self.resume_held();
         for task in lane.members {
+            let dependents = self.needed_by.remove(&task).unwrap_or_default();
             self.withdrawn(task);
-            for dependent in self.needed_by.remove(&task).unwrap_or_default() {
+            for dependent in dependents {
                 let Some(entry) = self.entries.get_mut(dependent) else { continue };
                 entry.change.needs.remove(&task);
                 if entry.place == Place::Waiting && entry.change.needs.is_empty() {
@@ -241,8 +242,21 @@ impl MergeQueue {
         }
     }
 
-    /// Takes a change out of its lane or its group; the rest goes on without it.
+    /// Takes a change out of its lane or its group, with those there that need it and would land
+    /// without it; the rest goes on.
     fn leave(&mut self, task: TaskId) {
+        self.leave_alone(task);
+        let dependents = self.needed_by.get(&task).into_iter().flatten().copied();
+        for dependent in dependents.collect::<Vec<_>>() {
+            let place = self.entries.get(dependent).map(|entry| entry.place);
+            if let Some(Place::Lane(_) | Place::Behind(_) | Place::Suspect) = place {
+                self.leave(dependent);
+                self.wait(dependent);
+            }
+        }
+    }
+
+    fn leave_alone(&mut self, task: TaskId) {
         let Some(place) = self.entries.get(task).map(|entry| entry.place) else { return };
         self.hear(News::Order);
         match place {

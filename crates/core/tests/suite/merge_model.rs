@@ -126,8 +126,8 @@ impl World {
 
     fn build(&mut self, lane: LaneId, onto: &Commit, changes: &[(TaskId, Commit)], die: u8) {
         // Conflicts appear only in company: alone, everything applies.
-        let last = changes.last().map(|(task, _)| *task);
-        if let Some(task) = last.filter(|_| die.is_multiple_of(8) && changes.len() > 1) {
+        let any = changes.get(usize::from(die / 8) % changes.len()).map(|(task, _)| *task);
+        if let Some(task) = any.filter(|_| die.is_multiple_of(8) && changes.len() > 1) {
             match self.queue.after_conflict(lane, onto, task).unwrap() {
                 AfterConflict::TryAlone => self.queue.set_aside(task),
                 AfterConflict::Rebase | AfterConflict::AskPerson => {
@@ -236,7 +236,7 @@ fn run(script: &Script) -> World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4_096, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Only checked commits land and the target only goes forward (asserted in `perform`); every
     /// innocent change lands; no culprit does; nobody else is blamed.

@@ -406,6 +406,32 @@ fn a_withdrawn_change_leaves_the_others_to_land() {
     assert_eq!(plans(&queue), [ids(&[4])], "with the suspect gone, nothing speaks against 4");
 }
 
+/// Whoever leaves a lane, or the half that waits behind it, takes with it who needs it.
+#[test]
+fn what_needs_a_change_that_left_waits_for_it() {
+    let changes = || {
+        let [one, two, three] = [1, 2, 3].map(|task| change(task, 0, &["a"]));
+        vec![one, two, after(three, &[2])]
+    };
+    let mut together = queue(single(), changes());
+    form(&mut together);
+    together.set_aside(TaskId(2));
+    assert_eq!(together.members(LaneId(1)), ids(&[1]));
+
+    let mut halved = queue(single(), changes());
+    let lane = form(&mut halved)[0];
+    build(&mut halved);
+    fail_twice(&mut halved, lane);
+    let plan = LanePlan { members: ids(&[1, 2]), behind: ids(&[3]) };
+    assert_eq!(halved.plan(), [plan.clone()]);
+    let lane = halved.formed(&plan);
+    halved.set_aside(TaskId(2));
+    build(&mut halved);
+    test(&mut halved, lane, &[]);
+    halved.landed(lane);
+    assert_eq!(plans(&halved), [ids(&[2])], "3 would land before what it needs");
+}
+
 /// Planning looks at a bounded number of changes, so a long queue stays cheap.
 #[test]
 fn a_long_queue_still_plans() {
