@@ -539,6 +539,8 @@ fn unsigned(row: &Row, column: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use kapelle_core::Event;
 
     use super::super::link::cluster::Cluster;
@@ -594,24 +596,37 @@ mod tests {
             cluster.psql(&schema, &format!("ALTER SYSTEM {change}")).unwrap();
             cluster.psql(&schema, "SELECT pg_reload_conf()").unwrap();
         };
+        let waits = |query: &str| {
+            let waiting = format!(
+                "SELECT count(*) FROM pg_stat_activity
+                WHERE wait_event = 'SyncRep' AND query LIKE '{query}%'"
+            );
+            cluster.psql(&schema, &waiting).unwrap() == "1"
+        };
+        cluster.psql(&schema, "CREATE TABLE canary (number BIGINT)").unwrap();
         system("SET synchronous_standby_names = 'away'");
         store.link.get_mut().patience = Duration::from_millis(500);
-        let first = store.link.get_mut().session;
+        let until = Instant::now() + Duration::from_secs(20);
+        let (is_over, in_force) = (AtomicBool::new(false), AtomicBool::new(false));
         let (head, waited) = thread::scope(|scope| {
+            // The server takes its time to heed a setting: when a commit waits, it does.
+            scope.spawn(|| {
+                while !in_force.load(Ordering::Relaxed) && Instant::now() < until {
+                    cluster.psql(&schema, "INSERT INTO canary VALUES (1)").unwrap();
+                }
+            });
+            while !waits("INSERT INTO canary") && Instant::now() < until {}
+            in_force.store(true, Ordering::Relaxed);
             let waited = scope.spawn(|| {
-                let waiting = format!(
-                    "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'
-                    AND query LIKE 'UPDATE meta%' AND pid <> {first}"
-                );
-                let until = Instant::now() + Duration::from_secs(20);
                 let mut waited = false;
-                while !waited && Instant::now() < until {
-                    waited = cluster.psql(&schema, &waiting).unwrap() == "1";
+                while !waited && !is_over.load(Ordering::Relaxed) && Instant::now() < until {
+                    waited = waits("UPDATE meta");
                 }
                 system("RESET synchronous_standby_names");
                 waited
             });
             let head = store.append(epoch, Seq(0), &[record(1)]).unwrap();
+            is_over.store(true, Ordering::Relaxed);
             (head, waited.join().unwrap())
         });
         assert_eq!(head.seq, Seq(1));
