@@ -245,7 +245,7 @@ impl MergeQueue {
     /// Takes a change out of its lane or its group, with those there that need it and would land
     /// without it; the rest goes on.
     fn leave(&mut self, task: TaskId) {
-        self.leave_alone(task);
+        self.take_out(task);
         let dependents = self.needed_by.get(&task).into_iter().flatten().copied();
         for dependent in dependents.collect::<Vec<_>>() {
             let place = self.entries.get(dependent).map(|entry| entry.place);
@@ -256,7 +256,7 @@ impl MergeQueue {
         }
     }
 
-    fn leave_alone(&mut self, task: TaskId) {
+    fn take_out(&mut self, task: TaskId) {
         let Some(place) = self.entries.get(task).map(|entry| entry.place) else { return };
         self.hear(News::Order);
         match place {

@@ -131,7 +131,7 @@ mod tests {
 
     /// It has the connection of the appends: they would wait as long, and then lose it.
     #[test]
-    fn somebody_who_locked_the_documents_is_not_waited_for() {
+    fn somebody_who_locked_the_documents_is_not_waited_for_long() {
         let cluster = cluster::Cluster::start();
         let Place::Postgres(server) = cluster.project().place else { panic!("it is a server") };
         let mut link = Link::connect(&server, Use::Writing(Durability::Full)).unwrap();
